@@ -46,14 +46,14 @@ from trainwiz.core.text import object_in
 # Starting the launcher below the keeper.
 
 
-def training_environment(order: StartOrder) -> dict[str, str]:
+def training_environment(mark: str, variables: Mapping[str, str]) -> dict[str, str]:
     """The environment of the launcher: the keeper's own, the run's variables, and the marks."""
-    environment = {**os.environ, **order.environment}
+    environment = {**os.environ, **variables}
     # The log is followed while it is written; a crash in native code leaves its stack there.
     environment["PYTHONUNBUFFERED"] = environment["PYTHONFAULTHANDLER"] = "1"
     # ninja and other tools that DeepSpeed compiles with lie beside the interpreter.
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", os.defpath)])
-    environment[RUN_MARK_VARIABLE] = order.mark
+    environment[RUN_MARK_VARIABLE] = mark
     environment[KEEPER_VARIABLE] = keeper_value(this_process())
     return environment
 
@@ -61,19 +61,12 @@ def training_environment(order: StartOrder) -> dict[str, str]:
 def spawn_launcher(run: RunFolder, order: StartOrder, checkpoint: Path | None) -> subprocess.Popen[bytes]:
     """Start the launcher in the run folder, its output appended to train.log. Raises OSError.
 
-    It dies with the keeper (SIGKILL), and takes signals in their default way even where the front
-    end was started with some ignored (nohup, a shell's `&`).
+    It dies with the keeper (SIGKILL), and takes signals in their default way even where the front end was started with
+    some ignored (nohup, a shell's `&`): what the keeper handles becomes the default in a new program.
     """
     command = [*order.command, *(["--resume", str(checkpoint)] if checkpoint is not None else [])]
     command += ["--accept", ",".join(order.accept)] if order.accept else []
     keeper = os.getpid()
-
-    def in_child() -> None:
-        die_with_parent(keeper)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD):
-            signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, [])
-
     with run.train_log.open("ab") as log:
         return subprocess.Popen(
             command,
@@ -81,8 +74,8 @@ def spawn_launcher(run: RunFolder, order: StartOrder, checkpoint: Path | None) -
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env=training_environment(order),
-            preexec_fn=in_child,
+            env=training_environment(order.mark, order.environment),
+            preexec_fn=lambda: die_with_parent(keeper),
         )
 
 
@@ -107,6 +100,10 @@ LOOK_EVERY_S = 0.25
 
 class CannotStart(Exception):
     """One sentence: why an attempt cannot begin."""
+
+    def __init__(self, why: str, code: str = "cannot_resume") -> None:
+        super().__init__(why)
+        self.code = code
 
 
 def renew(
@@ -134,7 +131,12 @@ def renew(
         preexec_fn=in_child,
     ) as child:
         try:
-            said, complaints = _all_it_says(child, look)
+            while True:
+                try:
+                    said, complaints = child.communicate(timeout=LOOK_EVERY_S)
+                    break
+                except subprocess.TimeoutExpired:
+                    look()
         except BaseException:
             child.kill()
             raise
@@ -153,14 +155,6 @@ def not_written(reason: str) -> str:
     return tr("The files of the next attempt could not be written ({reason}); it is not started.", reason=reason)
 
 
-def _all_it_says(child: subprocess.Popen[str], look: Callable[[], object]) -> tuple[str, str]:
-    while True:
-        try:
-            return child.communicate(timeout=LOOK_EVERY_S)
-        except subprocess.TimeoutExpired:
-            look()
-
-
 # Retrying: what the keeper remembers and does between a failed attempt and the next one that it starts by itself.
 
 
@@ -172,7 +166,6 @@ class Retrying:
         self.order = order
         self._starts = 0
         self._gained_step = _newest_step(run)
-        self._changed: set[str] = set(changes_now(run))
 
     def after(self, ended: Ended) -> Retry | End | None:
         """What follows the failure; None where the order knows of no retries."""
@@ -181,7 +174,9 @@ class Retrying:
         step = _newest_step(self.run)
         if step > self._gained_step:
             self._starts, self._gained_step = 0, step
-        situation = Situation(self.order.setup, ended.during, ended.killed_by, self._starts, frozenset(self._changed))
+        situation = Situation(
+            self.order.setup, ended.during, ended.killed_by, self._starts, frozenset(changes_now(self.run))
+        )
         return decide(ended.exit.cause or "unknown", situation)
 
     def prepare(self, attempt: int, because: str, retry: Retry, look: Callable[[], object]) -> StartOrder:
@@ -199,7 +194,6 @@ class Retrying:
             write_recoveries(self.run, before)
             raise
         self._starts += int(retry.counts)
-        self._changed |= set(retry.changes)
         self.order = dataclasses.replace(
             order,
             command=answer.get("command", order.command),
@@ -259,6 +253,12 @@ def close_attempt(state: RunState, ended: Ended, exit_code: int | None) -> None:
         attempt.exit = {"code": ended.exit.code, "cause": ended.exit.cause, "message": ended.exit.message}
 
 
+def close_run(run: RunFolder, state: RunState, ended: Ended, exit_code: int | None) -> None:
+    state.outcome = read_json(run.file(OUTCOME_JSON))
+    state.status, state.exit, state.ended_s = ended.status, ended.exit, time.time()
+    close_attempt(state, ended, exit_code)
+
+
 def choose_checkpoint(run: RunFolder, resume: str | None) -> tuple[Checkpoint | None, list[str]]:
     """The checkpoint to start from, and a sentence for each one that was renamed out of the way.
 
@@ -272,12 +272,9 @@ def choose_checkpoint(run: RunFolder, resume: str | None) -> tuple[Checkpoint | 
     chosen = complete[-1] if complete else None
     if resume != "auto":
         path = Path(resume) if Path(resume).is_absolute() else run.path / Path(resume).name
-        names = ", ".join(found.path.name for found in complete) or tr("none")
-        if not path.is_dir():
-            where = {"name": repr(resume), "path": run.path, "names": names}
-            raise CannotStart(tr("There is no checkpoint {name} in {path}; complete checkpoints: {names}.", **where))
         chosen = inspect_checkpoint(path)
         if chosen.problem is not None:
+            names = ", ".join(found.path.name for found in complete) or tr("none")
             values = {"name": path.name, "problem": chosen.problem, "names": names}
             raise CannotStart(tr("{name} is incomplete ({problem}); complete checkpoints: {names}.", **values))
     said = []
@@ -305,14 +302,11 @@ def put_away_last_attempt(run: RunFolder, number: int) -> None:
     same place, old and new files would mix. What is whole stays: the tokenizer, the base of adapters,
     the rows on disk and the texts that were generated belong to the run, not to an attempt.
     """
-    files = [run.engine_json, run.file(OUTCOME_JSON), *sorted(run.path.glob("failure-rank*.json"))]
     partial = [run.file(f"{name}{PARTIAL}") for name in (FINAL_MODEL, ADAPTER, BASE_MODEL, TOKENIZER)]
-    present = [path for path in (*files, *partial) if path.exists()]
-    if not present:
-        return
+    files = [run.engine_json, run.file(OUTCOME_JSON), *run.path.glob("failure-rank*.json"), *partial]
     folder = run.path / ATTEMPTS / str(number)
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in present:
+    for path in [path for path in files if path.exists()]:
+        folder.mkdir(parents=True, exist_ok=True)
         target, again = folder / path.name, 2
         while target.exists():
             target, again = folder / f"{path.stem}-{again}{path.suffix}", again + 1

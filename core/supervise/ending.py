@@ -6,14 +6,14 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from trainwiz.core.diagnosis.cause import Failure, of_signal
+from trainwiz.core.diagnosis.cause import of_signal
 from trainwiz.core.diagnosis.diagnose import diagnose
 from trainwiz.core.diagnosis.sources import attempt_evidence, read_failures
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, EXIT_TRAINING_FAILED
@@ -113,8 +113,6 @@ class Stopping:
         """Seconds since the epoch."""
         self.now = False
         self.killed = False
-        self.verified: dict[str, Any] | None = None
-        """What was found gone when it was over: see `verify_gone`."""
         self._asked_at = math.inf
         self._seen: dict[tuple[int, float], float] = {}
         """Training process -> when it was first seen; infinite once it was told."""
@@ -176,11 +174,8 @@ class Stopping:
             return True
         return starting and waited_s > PREPARING_MAY_LINGER_S
 
-    def to_json(self) -> dict[str, Any] | None:
-        if self.reason is None:
-            return None
-        verified = {"verified": self.verified} if self.verified else {}
-        return {"requested_s": self.requested_s, "reason": self.reason, "now": self.now, **verified}
+    def to_json(self) -> dict[str, Any]:
+        return {"requested_s": self.requested_s, "reason": self.reason, "now": self.now}
 
 
 # After a stop: is every process of the run gone, and its GPU memory given back? One sentence, and the facts.
@@ -223,23 +218,6 @@ OUTSIDE = mark("a signal from outside trainwiz")
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """What the keeper alone knows about the end."""
-
-    launcher_exit_code: int | None
-    stop_reason: str | None
-    """Who asked for the stop; None when nobody did."""
-    stop_requested_s: float | None
-    killed: bool
-    """The keeper had to kill what did not end in time, or was told not to wait."""
-    now: bool
-    begun: bool
-    """The training itself has said something."""
-    log_offset: int
-    oom_kills: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class Ended:
     """How an attempt ended."""
 
@@ -251,34 +229,47 @@ class Ended:
     """Of a failure: the signal with which the launcher or a training process was ended from outside."""
 
 
-def how_it_ended(run: RunFolder, facts: Facts) -> Ended:
-    """The last word, and what a decision about another start needs beside it."""
+def how_it_ended(
+    run: RunFolder,
+    exit_code: int | None,
+    stopping: Stopping,
+    *,
+    begun: bool,
+    log_offset: int = 0,
+    oom_kills: int | None = None,
+) -> Ended:
+    """The last word, and what a decision about another start needs beside it.
+
+    `exit_code`: of the launcher. `begun`: the training itself has said something. `log_offset`: where this attempt begins
+    in train.log. `oom_kills`: by the kernel during it, None where it does not tell.
+    """
     outcome = read_json(run.file(OUTCOME_JSON)) or {}
-    said = outcome.get("outcome")
+    said, asked = outcome.get("outcome"), stopping.reason is not None
     # A stop that comes after the last word of the training hits a process that is only closing down.
-    if said == "finished" and (facts.launcher_exit_code == 0 or facts.stop_reason is not None):
+    if said == "finished" and (exit_code == 0 or asked):
         said = " ".join([_finished(outcome), *result_sentences(outcome)])
         return Ended("finished", RunExit(EXIT_FINISHED, None, said))
     failures = read_failures(run)
     # What goes wrong after the stop was asked for is a consequence of stopping.
-    asked_s = math.inf if facts.stop_requested_s is None else facts.stop_requested_s
-    failed_before = any(failure.time_s < asked_s for failure in failures)
-    if (facts.stop_reason is not None or said == "stopped") and not failed_before:
-        return stopped(run, facts, outcome.get("step"))
-    failed = _failed(run, facts, failures)
-    if failed.exit.cause != "user_stop":
-        return failed
-    if facts.launcher_exit_code == -signal.SIGINT:
+    failed_before = any(failure.time_s < (stopping.requested_s or math.inf) for failure in failures)
+    if (asked or said == "stopped") and not failed_before:
+        return stopped(run, stopping, begun, outcome.get("step"))
+    evidence = attempt_evidence(run, exit_code=exit_code, log_offset=log_offset, oom_kills=oom_kills, failures=failures)
+    found = diagnose(evidence)
+    cause, message, killed_by = found.cause or "unknown", found.message, found.signal
+    if cause == "user_stop" and exit_code != -signal.SIGINT:
+        # Ctrl-C to a training process that did not yet listen: as one to a process that does.
+        return stopped(run, stopping, begun, outcome.get("step"))
+    if cause == "user_stop":
         # No stop of trainwiz goes to the launcher, and its end took the training with it: as any other signal to it.
-        name = signal.SIGINT.name
-        exit_ = replace(failed.exit, cause="unknown", message=of_signal(name, launcher=True))
-        return replace(failed, exit=exit_, killed_by=name)
-    # Ctrl-C to a training process that did not yet listen: as one to a process that does.
-    return stopped(run, facts, outcome.get("step"))
+        cause, killed_by = "unknown", signal.SIGINT.name
+        message = of_signal(killed_by, launcher=True)
+    exit_ = RunExit(EXIT_TRAINING_FAILED, cause, message, found.remedy, found.proofs)
+    return Ended("failed", exit_, during=found.during, killed_by=killed_by)
 
 
-def _finished(outcome: dict[str, Any]) -> str:
-    step, first, last = outcome.get("step"), outcome.get("first_loss"), outcome.get("last_loss")
+def _finished(outcome: Mapping[str, Any]) -> str:
+    step, first, last = (outcome.get(name) for name in ("step", "first_loss", "last_loss"))
     if not isinstance(step, int):
         return tr("Finished.")
     if not isinstance(first, int | float) or not isinstance(last, int | float):
@@ -286,17 +277,17 @@ def _finished(outcome: dict[str, Any]) -> str:
     return tr("Finished after {steps} steps, loss {losses}.", steps=f"{step:,}", losses=f"{first:.2f} → {last:.2f}")
 
 
-def stopped(run: RunFolder, facts: Facts, step: Any = None) -> Ended:
+def stopped(run: RunFolder, stopping: Stopping, begun: bool, step: Any = None) -> Ended:
     """A stop, after `step` where the training said it."""
-    whom = tr(facts.stop_reason) if facts.stop_reason else _by_a_node(run) or tr(OUTSIDE)
+    whom = tr(stopping.reason) if stopping.reason else _by_a_node(run) or tr(OUTSIDE)
     said = tr("Stopped by {whom}", whom=whom)
     if isinstance(step, int):
         said = tr("Stopped at step {step} by {whom}", step=f"{step:,}", whom=whom)
-    if not facts.begun:
+    if not begun:
         said = tr("{stopped} before the training began.", stopped=said)
-    elif not facts.killed:
+    elif not stopping.killed:
         said = tr("{stopped}.", stopped=said)
-    elif facts.now:
+    elif stopping.now:
         said = tr("{stopped} immediately, without a checkpoint.", stopped=said)
     else:
         said = tr("{stopped}; it did not end in time and was killed.", stopped=said)
@@ -314,12 +305,3 @@ def _by_a_node(run: RunFolder) -> str | None:
     except (OSError, UnicodeDecodeError):
         return None
     return tr("a stop request on {node}", node=plain_text(node, 200))
-
-
-def _failed(run: RunFolder, facts: Facts, failures: tuple[Failure, ...]) -> Ended:
-    code, kills = facts.launcher_exit_code, facts.oom_kills
-    evidence = attempt_evidence(run, exit_code=code, log_offset=facts.log_offset, oom_kills=kills, failures=failures)
-    diagnosis = diagnose(evidence)
-    cause = diagnosis.cause or "unknown"
-    exit_ = RunExit(EXIT_TRAINING_FAILED, cause, diagnosis.message, diagnosis.remedy, diagnosis.proofs)
-    return Ended("failed", exit_, during=diagnosis.during, killed_by=diagnosis.signal)

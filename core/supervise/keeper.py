@@ -15,7 +15,7 @@ from trainwiz.core.errors import EXIT_TRAINING_FAILED, os_reason
 from trainwiz.core.language import mark, tr
 from trainwiz.core.launch.actions import StopWindowReader, renew_window
 from trainwiz.core.lines import Seldom
-from trainwiz.core.run.folder import OUTCOME_JSON, FolderPlace, RunFolder, read_json, write_in_place
+from trainwiz.core.run.folder import FolderPlace, RunFolder, write_in_place
 from trainwiz.core.run.lost import identify
 from trainwiz.core.run.state import HEARTBEAT_EVERY_S, RunExit, RunState, write_state
 from trainwiz.core.supervise.attempt import (
@@ -23,6 +23,7 @@ from trainwiz.core.supervise.attempt import (
     Retrying,
     begin_attempt,
     close_attempt,
+    close_run,
     mark_log,
     not_written,
     spawn_launcher,
@@ -30,7 +31,6 @@ from trainwiz.core.supervise.attempt import (
 )
 from trainwiz.core.supervise.ending import (
     Ended,
-    Facts,
     SaveProgress,
     Stopping,
     how_it_ended,
@@ -73,9 +73,8 @@ class Keeper:
         self._watch = Watch(run, state, order.system_every_s, stands=self._place.holds)
         self._wakeup: int = -1
         self._beats = Seldom(HEARTBEAT_EVERY_S, SHARE_OF_A_CORE)
-        self._metrics_bytes = 0
         self._oom_kills: int | None = None
-        """Both as they were before this attempt."""
+        """By the kernel, before this attempt."""
 
     def begin(self) -> None:
         """Prepare the folder and say `starting`. Raises CannotStart and OSError; nothing runs yet."""
@@ -84,7 +83,7 @@ class Keeper:
 
     def _begin_attempt(self, because: str | None = None, killed_by: str | None = None) -> None:
         state = self.state
-        self._metrics_bytes, self._oom_kills = _size(self.run.metrics_jsonl), kernel_oom_kills()
+        self._oom_kills = kernel_oom_kills()
         self.checkpoint = begin_attempt(self.run, state, self.order.resume, self.order.mark, because)
         state.attempts[-1].signal = killed_by
         state.attempts[-1].log_offset = mark_log(self.run, len(state.attempts), self.checkpoint)
@@ -102,10 +101,11 @@ class Keeper:
                 ended = self._attempt()
             self._watch.end()
             if self.stopping.reason is not None:
-                self.stopping.verified = verify_gone(self.order.mark, os.getpid(), self._spared(), recorder.ledger)
+                verified = verify_gone(self.order.mark, os.getpid(), self._spared(), recorder.ledger)
+                self.state.stop = {**self.stopping.to_json(), "verified": verified}
                 if self.state.attempts[-1].ended_s is not None:
                     # The failure was to be followed by another attempt; that was stopped before it began.
-                    ended = stopped(self.run, self._facts())
+                    ended = stopped(self.run, self.stopping, self._begun())
             self._close(ended)
         except Exception as error:  # noqa: BLE001 - whatever happens here, nothing may be left running
             self._end_with(error)
@@ -121,9 +121,16 @@ class Keeper:
         while self.launcher_exit_code is None:
             self._look(LOOK_EVERY_S)
         self._clear_up(gently=self.launcher_exit_code == 0)
-        self._look_at_place()
+        self._stands()
         take_engine(self.state, self.run)
-        return how_it_ended(self.run, self._facts())
+        return how_it_ended(
+            self.run,
+            self.launcher_exit_code,
+            self.stopping,
+            begun=self._begun(),
+            log_offset=self.state.attempts[-1].log_offset,
+            oom_kills=killed_since(self._oom_kills),
+        )
 
     def _goes_on_after(self, ended: Ended) -> bool:
         """Whether another attempt has begun by itself. Until then the run is `starting`, not `failed`."""
@@ -167,20 +174,21 @@ class Keeper:
         self._collect()
         if self.launcher_exit_code is not None:
             return
-        self._look_at_place()
+        self._stands()
         if self.stopping.heed(self.launcher is None or not self._begun(), self.state.grace_s):
             self._kill()
-        if self.stopping.reason is not None and self.state.status != "stopping":
-            self.state.status = "stopping"
-            self._beats.next_s = 0.0
-        self.state.stop = self.stopping.to_json()
+        if self.stopping.reason is not None:
+            self._beats.next_s = self._beats.next_s if self.state.status == "stopping" else 0.0
+            self.state.status, self.state.stop = "stopping", self.stopping.to_json()
         self._beats.do(self._beat)
         self._watch.keep_looking()
 
-    def _look_at_place(self) -> None:
+    def _stands(self) -> bool:
         """A folder that was moved or removed ends its run; a new folder at its old path is not touched."""
-        if not self._place.holds():
-            self.stopping.ask(mark("the removal of its folder"), now=True)
+        if self._place.holds():
+            return True
+        self.stopping.ask(mark("the removal of its folder"), now=True)
+        return False
 
     def _collect(self) -> None:
         """Reap what has ended: the launcher, the guard (which is replaced), orphans that came to us."""
@@ -200,21 +208,18 @@ class Keeper:
             self.state.workers = trainers_below(os.getpid())
             if self.state.engine.get("actual") is None:
                 take_engine(self.state, self.run)
-            if self.state.status == "starting" and self._training_speaks():
+            if self.state.status == "starting" and self._begun():
                 self.state.status = "running"
             renew_window(self.state, self._window)
         self._write()
 
     def _begun(self) -> bool:
-        return self.state.engine.get("actual") is not None or self._training_speaks()
-
-    def _training_speaks(self) -> bool:
-        return self.run.engine_json.exists() or _size(self.run.metrics_jsonl) > self._metrics_bytes
+        """Whether the training has said that it trains: engine.json comes before its first step."""
+        return self.state.engine.get("actual") is not None or self.run.engine_json.exists()
 
     def _write(self) -> bool:
         self.state.heartbeat_s = time.time()
-        self._look_at_place()
-        if not self._place.holds():
+        if not self._stands():
             return False
         try:
             write_state(self.run, self.state)
@@ -243,18 +248,6 @@ class Keeper:
             time.sleep(0.1)
         self._kill()
 
-    def _facts(self) -> Facts:
-        return Facts(
-            launcher_exit_code=self.launcher_exit_code,
-            stop_reason=self.stopping.reason,
-            stop_requested_s=self.stopping.requested_s,
-            killed=self.stopping.killed,
-            now=self.stopping.now,
-            begun=self._begun(),
-            log_offset=self.state.attempts[-1].log_offset,
-            oom_kills=killed_since(self._oom_kills),
-        )
-
     def _end_with(self, error: Exception) -> None:
         message = tr("The training could not be started: {reason}.", reason=error)
         if not isinstance(error, OSError) or self.launcher is not None:
@@ -267,15 +260,12 @@ class Keeper:
     def _close(self, ended: Ended) -> None:
         """The last writing of state.json, also on a full disk; a folder that is gone is let go."""
         state = self.state
-        state.outcome = read_json(self.run.file(OUTCOME_JSON))
-        state.status, state.exit, state.ended_s = ended.status, ended.exit, time.time()
-        close_attempt(state, ended, self.launcher_exit_code)
-        state.stop = self.stopping.to_json()
+        close_run(self.run, state, ended, self.launcher_exit_code)
         for _ in range(LAST_WRITES):
             if self._write():
                 remember(self.run, state)
                 return
-            if not self._place.holds():
+            if not self._stands():
                 return
             time.sleep(1.0)
         # The disk is full and stays so: the blocks that the file has already can still be written.
@@ -293,10 +283,3 @@ def remember(run: RunFolder, state: RunState) -> None:
         record_run(run, state)
     except Exception as error:  # noqa: BLE001 - the run has ended well or not, whatever becomes of the history
         log(f"The run could not be added to the history of measurements: {type(error).__name__}: {error}")
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0

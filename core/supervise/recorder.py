@@ -180,7 +180,7 @@ class Recorder(SideWork):
         self,
         run: RunFolder,
         every_s: float,
-        listener: Callable[[dict[str, Any]], None] | None = None,
+        listener: Callable[[dict[str, Any]], None] = lambda row: None,
         *,
         stands: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -224,8 +224,7 @@ class Recorder(SideWork):
         self._so_far.add(row)
         row["so_far"] = self._so_far.to_json()
         self.ledger.note(row)
-        if self._listener is not None:
-            # Also where the disk is full: those who watch it are the ones to know.
-            self._listener(row)
+        # Also where the disk is full: those who watch it are the ones to know.
+        self._listener(row)
         if self._stands():
             append_sample(self.run.system_jsonl, row)

@@ -39,11 +39,6 @@ class Setup:
         names = {key.rpartition(".")[2]: value for key, value in changes.items()}
         return replace(self, **{known.name: names[known.name] for known in fields(self) if known.name in names})
 
-    @classmethod
-    def from_json(cls, document: Any) -> Setup | None:
-        """None for null. Raises TypeError for what is no setup."""
-        return None if document is None else cls(**document)
-
 
 @dataclass(frozen=True, slots=True)
 class StartOrder:
@@ -76,8 +71,8 @@ class StartOrder:
     def from_text(cls, text: str) -> StartOrder:
         """Raises ValueError, TypeError or KeyError when the text is not an order."""
         document: dict[str, Any] = json.loads(text)
-        owner, setup = ProcessId.from_json(document["owner"]), Setup.from_json(document["setup"])
-        return cls(**{**document, "owner": owner, "setup": setup})
+        setup = document["setup"] and Setup(**document["setup"])
+        return cls(**{**document, "owner": ProcessId.from_json(document["owner"]), "setup": setup})
 
 
 @dataclass(frozen=True, slots=True)

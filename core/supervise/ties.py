@@ -30,20 +30,15 @@ def _prctl(option: int, argument: int) -> bool:
     return _LIBC_PRCTL is not None and _LIBC_PRCTL(option, argument, 0, 0, 0) == 0
 
 
-def become_subreaper() -> bool:
-    """Orphaned descendants become children of this process, not of init. False where there is no such thing."""
-    return _prctl(PR_SET_CHILD_SUBREAPER, 1)
+def become_subreaper() -> None:
+    """Orphaned descendants become children of this process, not of init."""
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
-def die_with_parent(expected_parent: int | None = None) -> None:
-    """SIGKILL for this process as soon as the thread that made it ends.
-
-    With `expected_parent` (pid) it ends at once when that parent is gone already, for then the
-    signal would never come. An exec keeps the setting; a fork does not.
-    """
-    if not _prctl(PR_SET_PDEATHSIG, signal.SIGKILL):
-        return
-    if expected_parent is not None and os.getppid() != expected_parent:
+def die_with_parent(parent: int) -> None:
+    """SIGKILL for this process as soon as the thread that made it ends, and at once where `parent` (pid) is gone already,
+    for then the signal would never come. An exec keeps the setting; a fork does not."""
+    if _prctl(PR_SET_PDEATHSIG, signal.SIGKILL) and os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -116,20 +111,17 @@ def kill_marked(mark: str, spare: Collection[int], patience_s: float, keeper: in
 
 def send(pid: int, number: int) -> None:
     """A signal to a process that may be gone."""
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
-    except (ProcessLookupError, PermissionError):
-        return
 
 
 def reap() -> dict[int, int]:
     """Collect the children that have ended: pid -> exit code, negative for a signal."""
     ended: dict[int, int] = {}
     while True:
-        try:
+        pid, status = 0, 0
+        with contextlib.suppress(ChildProcessError):
             pid, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return ended
         if pid == 0:
             return ended
         ended[pid] = os.waitstatus_to_exitcode(status)
@@ -269,6 +261,6 @@ def _before_fork() -> None:
 
 
 def _in_forked_child() -> None:
-    if _forked_by is not None and sys.platform == "linux":
+    if _forked_by is not None:
         # Its parent may have been killed before this line: then no signal would ever come.
         die_with_parent(_forked_by)

@@ -224,8 +224,7 @@ class Watch(SideWork):
 
     def _of_guard(self) -> Iterator[Advice]:
         """The end of a training that its own guard has stopped before the bad loss was logged."""
-        path = self.run.failure_json(0)
-        ended = (read_json(path) or {}) if path.exists() else {}
+        ended = read_json(self.run.failure_json(0)) or {}
         if any(finding.get("code") == "nan_loss" for finding in objects_in(ended.get("findings"))):
             remedy = tr("See the possible fixes: trainwiz diagnose {run}", run=name_for_commands(self.run.path))
             yield Advice("nan_loss", "error", plain_text(text_in(ended.get("message")) or ""), remedy)

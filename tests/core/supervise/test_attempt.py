@@ -192,7 +192,7 @@ def test_somebody_who_looks_at_the_lock_does_not_prevent_the_start(tmp_path: Pat
     before = signal.getsignal(signal.SIGUSR1)
     began = time.monotonic()
     try:
-        kept = KeptByHand.begin(tmp_path, None, lambda: False)
+        kept = KeptByHand(tmp_path, None, lambda: False)
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert time.monotonic() - began >= 0.1

@@ -14,7 +14,7 @@ from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import RunState
 from trainwiz.core.supervise import ending
 from trainwiz.core.supervise import recorder as gpu_ledger
-from trainwiz.core.supervise.ending import Facts, GpuLedger, SaveProgress, how_it_ended, verified_words
+from trainwiz.core.supervise.ending import GpuLedger, SaveProgress, Stopping, how_it_ended, verified_words
 from trainwiz.core.supervise.keeper import remember
 from trainwiz.core.supervise.ties import run_processes
 
@@ -26,8 +26,10 @@ from tests.fakes.nvml import GIB, MIB
 def test_a_late_stop_takes_nothing_back(tmp_path: Path, exit_code: int, asked_by: str | None, status: str) -> None:
     run = RunFolder(tmp_path)
     run.file("outcome.json").write_text(json.dumps({"outcome": "finished", "step": 9, "max_steps": 9}))
-    facts = Facts(exit_code, asked_by, 1.0 if asked_by else None, False, False, True, 0, 0)
-    assert how_it_ended(run, facts).status == status
+    stopping = Stopping(None, lambda: False)
+    if asked_by:
+        stopping.ask(asked_by)
+    assert how_it_ended(run, exit_code, stopping, begun=True).status == status
 
 
 RANK_INTERRUPTED = "failed (exitcode: -2) local_rank: 1 (pid: 28593) of binary: /usr/bin/python\n"
@@ -44,7 +46,7 @@ def test_an_interrupt_from_outside(
 ) -> None:
     run = RunFolder(tmp_path)
     run.train_log.write_text(log)
-    found = how_it_ended(run, Facts(exit_code, None, None, False, False, begun, 0, 0))
+    found = how_it_ended(run, exit_code, Stopping(None, lambda: False), begun=begun, oom_kills=0)
     assert (found.status, found.exit.cause, found.killed_by) == ended
     assert said in found.exit.message
 
