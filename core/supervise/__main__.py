@@ -17,7 +17,7 @@ from trainwiz.core.language import chosen_language, use_language
 from trainwiz.core.run.attempts import being_cleared_up, not_usable, why_not_start
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.lost import RunLock
-from trainwiz.core.run.state import RunState, read_state
+from trainwiz.core.run.state import read_state
 from trainwiz.core.supervise.attempt import CannotStart
 from trainwiz.core.supervise.keeper import Keeper
 from trainwiz.core.supervise.recovery import StartOrder
@@ -66,19 +66,15 @@ def _take_over(run: RunFolder, order: StartOrder) -> Keeper:
     refused = why_not_start(run, state, resume=order.resume is not None, lock_is_mine=lock is not None)
     if refused or lock is None:
         raise CannotStart(refused or being_cleared_up(run), "run_is_active")
-    _end_leftovers(state)
+    # Where keeper and guard were killed together, what they could not end must not train beside the new attempt. But a copy
+    # of a run folder names the living keeper of the original.
+    if state.status == "lost" and state.mark and not (state.supervisor and state.supervisor.is_alive()):
+        kill_marked(state.mark, spare=(), patience_s=LEFTOVERS_PATIENCE_S)
     if lock.note:
         state.notes.append(lock.note)
     keeper = Keeper(run, order, state)
     keeper.begin()
     return keeper
-
-
-def _end_leftovers(state: RunState) -> None:
-    """Where keeper and guard were killed together, what they could not end must not train beside the new attempt."""
-    # A copy of a run folder names the living keeper of the original.
-    if state.status == "lost" and state.mark and not (state.supervisor and state.supervisor.is_alive()):
-        kill_marked(state.mark, spare=(), patience_s=LEFTOVERS_PATIENCE_S)
 
 
 if __name__ == "__main__":

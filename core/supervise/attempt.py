@@ -254,6 +254,7 @@ def close_attempt(state: RunState, ended: Ended, exit_code: int | None) -> None:
 
 
 def close_run(run: RunFolder, state: RunState, ended: Ended, exit_code: int | None) -> None:
+    """The last word in `state`, which is then to be written."""
     state.outcome = read_json(run.file(OUTCOME_JSON))
     state.status, state.exit, state.ended_s = ended.status, ended.exit, time.time()
     close_attempt(state, ended, exit_code)
@@ -279,17 +280,15 @@ def choose_checkpoint(run: RunFolder, resume: str | None) -> tuple[Checkpoint | 
             raise CannotStart(tr("{name} is incomplete ({problem}); complete checkpoints: {names}.", **values))
     said = []
     for found in checkpoints:
-        name, problem = found.path.name, found.problem
-        if problem is not None:
-            new = set_aside(found, "broken").name
-            said.append(
-                tr("{name} is incomplete ({problem}); it was renamed to {new}.", name=name, problem=problem, new=new)
-            )
+        if found.problem is not None:
+            prefix, words = "broken", mark("{name} is incomplete ({problem}); it was renamed to {new}.")
         elif chosen is not None and found.step > chosen.step:
-            new = set_aside(found, "later").name
-            said.append(
-                tr("{name} is later than the checkpoint to resume from; it was renamed to {new}.", name=name, new=new)
-            )
+            prefix = "later"
+            words = mark("{name} is later than the checkpoint to resume from; it was renamed to {new}.")
+        else:
+            continue
+        new = set_aside(found, prefix).name
+        said.append(tr(words, name=found.path.name, problem=found.problem, new=new))
     if chosen is None:
         said.append(tr("No complete checkpoint: training starts from the beginning."))
     return chosen, said
@@ -359,8 +358,7 @@ def engine_findings(engine: Mapping[str, Any]) -> tuple[Finding, ...]:
             message = tr(
                 "{what} is {actual} but was planned as {planned}.", what=tr(name), actual=_said(now), planned=_said(was)
             )
-            place = f"engine.{'planned' if key == 'actual' else key}"
-            findings.append(Finding("engine_not_as_planned", "warning", place, message))
+            findings.append(Finding("engine_not_as_planned", "warning", f"engine.{key}", message))
     return tuple(findings)
 
 

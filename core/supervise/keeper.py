@@ -178,7 +178,8 @@ class Keeper:
         if self.stopping.heed(self.launcher is None or not self._begun(), self.state.grace_s):
             self._kill()
         if self.stopping.reason is not None:
-            self._beats.next_s = self._beats.next_s if self.state.status == "stopping" else 0.0
+            if self.state.status != "stopping":
+                self._beats.next_s = 0.0
             self.state.status, self.state.stop = "stopping", self.stopping.to_json()
         self._beats.do(self._beat)
         self._watch.keep_looking()

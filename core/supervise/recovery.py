@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from trainwiz.core.language import tr
@@ -35,9 +35,8 @@ class Setup:
     overfit_batches: int | None = None
 
     def changed(self, changes: Mapping[str, Any]) -> Setup:
-        """As the next attempt has it."""
-        names = {key.rpartition(".")[2]: value for key, value in changes.items()}
-        return replace(self, **{known.name: names[known.name] for known in fields(self) if known.name in names})
+        """As the next attempt has it; `changes` are those of a Retry."""
+        return replace(self, **{key.rpartition(".")[2]: value for key, value in changes.items()})
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,6 +71,15 @@ def test_a_folder_that_is_gone_is_one_line_in_the_log(
     assert record(gone, lambda: len(rows(gone)) >= 2).problem is None
 
 
+def test_a_system_that_gives_no_thread_ends_no_run(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = Recorder(run, 0.05)
+    with monkeypatch.context() as patch:
+        patch.setattr(one._thread, "start", Mock(side_effect=RuntimeError("can't start new thread")))
+        one.start()
+    assert "can't start new thread" in (one.problem or "")
+    one.stop()
+
+
 # system.jsonl
 
 
