@@ -213,10 +213,10 @@ def test_requests_of_one_moment_are_one_and_reach_every_rank(start: Starter) -> 
     one = start(STEP_S=1, WORLD_SIZE=2)
     one.wait_for_steps(1)
     one.wait(lambda state: len(state.workers) == 2)
+    keeper = one.supervisor()
     # Neither has seen the other's request in state.json; a session that ends sends two kinds of signal.
     for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGTERM):
-        os.kill(one.supervisor(), number)
-        time.sleep(0.2)
+        os.kill(keeper, number)
     state = one.wait(lambda state: state.has_ended)
     assert state.status == "stopped" and "SIGHUP" in state.exit.message
     assert newest_complete(one.run).name == f"checkpoint-{state.outcome['step']}"

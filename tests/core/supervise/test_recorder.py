@@ -4,7 +4,6 @@ import itertools
 import json
 import statistics
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import Mock
@@ -14,6 +13,7 @@ from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.supervise import recorder as recorder_module
 from trainwiz.core.supervise import ties
 from trainwiz.core.supervise.recorder import Recorder, append_sample
+from trainwiz.core.telemetry.machine import MachineSampler
 
 from tests.core.supervise.conftest import system_lines as rows
 from tests.core.supervise.conftest import until as wait_for
@@ -44,18 +44,16 @@ def test_a_line_holds_the_machine_and_the_next_attempt_knows_the_peak(driver: Fa
     assert 9 * GIB in rows(run)[seen]["so_far"]["peak_gpu_bytes"].values()
 
 
-def test_a_driver_that_hangs_delays_no_stop(driver: FakeNvml, run: RunFolder) -> None:
-    driver.write([FakeGpu()], delay_s=5.0)
+def test_a_driver_that_hangs_delays_no_stop(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, answers = threading.Event(), threading.Event()
+    monkeypatch.setattr(MachineSampler, "sample", lambda self: {"asked": asked.set(), "answered": answers.wait()})
     one = Recorder(run, 0.05)
     one.start()
-    time.sleep(0.3)
-    started_s = time.monotonic()
+    assert asked.wait(600)
     one.stop()
-    assert time.monotonic() - started_s < 4.5
-    driver.write([FakeGpu()])
-    for thread in threading.enumerate():
-        if thread.name == "recorder":
-            thread.join(timeout=600)
+    assert one._thread.is_alive()
+    answers.set()
+    one._thread.join(timeout=600)
 
 
 def test_a_folder_that_is_gone_is_one_line_in_the_log(
