@@ -26,8 +26,7 @@ NOT_TRANSLATED: dict[str, str] = {
 LOG = "a line of train.log, which is English as torch's around it and is searched for causes by core.diagnose"
 LOG_LINES = {
     "core/supervise/by_hand.py": ("state.json could not be written",),
-    "core/supervise/keeper.py": ("could not be written", "could not be replaced"),
-    "core/supervise/ending.py": ("could not be added to the history", "could not be written"),
+    "core/supervise/keeper.py": ("could not be written", "could not be replaced", "could not be added to the history"),
     "core/supervise/recorder.py": ("could not be sampled",),
     "core/supervise/watch.py": ("could not be watched",),
     "core/supervise/attempt.py": ("resumes from", "starts from the beginning"),

@@ -38,7 +38,6 @@ from trainwiz.core.plan.gather import planned_fields
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.supervise.attempt import training_environment
-from trainwiz.core.supervise.recovery import StartOrder
 from trainwiz.core.supervise.ties import kill_marked, marked_processes, send
 
 # `python -m trainwiz.core.launch.probe FOLDER MARK`: clears up after a probe, however it ended.
@@ -265,8 +264,7 @@ class Probe:
         # torchrun's and multiprocessing's own folders go with this one.
         scratch = self._folder / "tmp"
         scratch.mkdir()
-        variables = training_variables(config, os.environ)
-        order = StartOrder(command=[], mark=self._mark, environment={**variables, "TMPDIR": str(scratch)})
+        variables = {**training_variables(config, os.environ), "TMPDIR": str(scratch)}
         with (self._folder / LOG).open("wb") as log:
             return subprocess.Popen(
                 command,
@@ -274,7 +272,7 @@ class Probe:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=training_environment(order),
+                env=training_environment(self._mark, variables),
                 start_new_session=True,
             )
 

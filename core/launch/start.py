@@ -10,7 +10,6 @@ import sys
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -222,7 +221,7 @@ def _last_line(path: Path) -> str:
 # `python -m trainwiz.core.launch.start FOLDER`: the next attempt of a run that recovery has changed.
 #
 # Writes the exported files for the settings of recovery.json and prints one line of JSON: {"command",
-# "environment", "setup"} of the new start, or {"error"}: one sentence. The keeper runs it as a child,
+# "environment"} of the new start, or {"error"}: one sentence. The keeper runs it as a child,
 # because it must not load the configuration itself.
 
 BATCH_KEYS = {
@@ -240,11 +239,9 @@ def prepare_again(run: RunFolder) -> dict[str, Any]:
     for name, text in export_files(config).items():
         write_atomic(run.file(name), text)
     run.file(LAUNCH_SH).chmod(0o755)
-    setup = setup_of(config)
     return {
         "command": own_launcher(launch_command(config)),
         "environment": training_variables(config, os.environ),
-        "setup": asdict(setup) if setup else None,
     }
 
 

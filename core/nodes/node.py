@@ -46,7 +46,6 @@ from trainwiz.core.run.folder import (
 from trainwiz.core.run.state import RunState, read_state
 from trainwiz.core.supervise.attempt import training_environment
 from trainwiz.core.supervise.ending import ONE_REQUEST_S
-from trainwiz.core.supervise.recovery import StartOrder
 from trainwiz.core.supervise.ties import become_subreaper, die_with_parent, kill_marked, send
 from trainwiz.core.telemetry.processes import trainers_below
 from trainwiz.core.text import plain_text
@@ -299,13 +298,12 @@ class WorkerNode:
             _say(tr("The attempt has ended; this node waits for the next one."))
 
     def _attempt(self, log: Path) -> int:
-        order = StartOrder(command=[], mark=self._mark, environment=training_variables(self.config, os.environ))
         attempt = NodeAttempt(
             self.run.path,
             self.config,
             self.me,
             self.address,
-            training_environment(order),
+            training_environment(self._mark, training_variables(self.config, os.environ)),
             log=log,
             stop_requested=lambda: self._asked_at is not None,
             waits=self._waits,

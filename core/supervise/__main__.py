@@ -17,7 +17,7 @@ from trainwiz.core.language import chosen_language, use_language
 from trainwiz.core.run.attempts import being_cleared_up, not_usable, why_not_start
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.lost import RunLock
-from trainwiz.core.run.state import RunState, read_state
+from trainwiz.core.run.state import read_state
 from trainwiz.core.supervise.attempt import CannotStart
 from trainwiz.core.supervise.keeper import Keeper
 from trainwiz.core.supervise.recovery import StartOrder
@@ -40,19 +40,23 @@ def main() -> int:
     os.chdir("/")
     try:
         keeper = _take_over(run, order)
+        answer: dict[str, object] = {"ok": True, "pid": os.getpid()}
     except CannotStart as error:
-        return _answer("cannot_resume", str(error))
+        answer = {"error": error.code, "message": str(error)}
     except OSError as error:
-        return _answer("folder_not_usable", not_usable(run, error))
-    if isinstance(keeper, str):
-        return _answer("run_is_active", keeper)
-    _answer(None, "")
+        answer = {"error": "folder_not_usable", "message": not_usable(run, error)}
+    # The front end is told, and its pipe let go.
+    with contextlib.suppress(OSError):
+        os.write(1, (json.dumps(answer) + "\n").encode())
+    os.dup2(2, 1)
+    if "error" in answer:
+        return 1
     keeper.keep()
     return 0
 
 
-def _take_over(run: RunFolder, order: StartOrder) -> Keeper | str:
-    """The keeper with its folder prepared, or the sentence that refuses. The lock is held until this process ends."""
+def _take_over(run: RunFolder, order: StartOrder) -> Keeper:
+    """The keeper with its folder prepared; the lock is held until this process ends. Raises CannotStart and OSError."""
     # A run that is active keeps its lock; one that was just killed gives it back when all is cleared up.
     deadline = time.monotonic() + LOCK_PATIENCE_S
     lock = RunLock.take(run.path)
@@ -61,29 +65,16 @@ def _take_over(run: RunFolder, order: StartOrder) -> Keeper | str:
     state = read_state(run, lock=lock)
     refused = why_not_start(run, state, resume=order.resume is not None, lock_is_mine=lock is not None)
     if refused or lock is None:
-        return refused or being_cleared_up(run)
-    _end_leftovers(state)
+        raise CannotStart(refused or being_cleared_up(run), "run_is_active")
+    # Where keeper and guard were killed together, what they could not end must not train beside the new attempt. But a copy
+    # of a run folder names the living keeper of the original.
+    if state.status == "lost" and state.mark and not (state.supervisor and state.supervisor.is_alive()):
+        kill_marked(state.mark, spare=(), patience_s=LEFTOVERS_PATIENCE_S)
     if lock.note:
         state.notes.append(lock.note)
     keeper = Keeper(run, order, state)
     keeper.begin()
     return keeper
-
-
-def _end_leftovers(state: RunState) -> None:
-    """Where keeper and guard were killed together, what they could not end must not train beside the new attempt."""
-    # A copy of a run folder names the living keeper of the original.
-    if state.status == "lost" and state.mark and not (state.supervisor and state.supervisor.is_alive()):
-        kill_marked(state.mark, spare=(), patience_s=LEFTOVERS_PATIENCE_S)
-
-
-def _answer(code: str | None, message: str) -> int:
-    """Tell the front end and let go of its pipe."""
-    document = {"ok": True, "pid": os.getpid()} if code is None else {"error": code, "message": message}
-    with contextlib.suppress(OSError):
-        os.write(1, (json.dumps(document) + "\n").encode())
-    os.dup2(2, 1)
-    return 0 if code is None else 1
 
 
 if __name__ == "__main__":

@@ -39,20 +39,21 @@ from trainwiz.core.run.folder import (
 from trainwiz.core.run.lost import machine_identity, this_process
 from trainwiz.core.run.state import Attempt, RunState
 from trainwiz.core.supervise.ending import Ended
-from trainwiz.core.supervise.recovery import End, Retry, Setup, Situation, StartOrder, decide
+from trainwiz.core.supervise.recovery import End, Retry, Situation, StartOrder, decide
 from trainwiz.core.supervise.ties import KEEPER_VARIABLE, die_with_parent, keeper_value
+from trainwiz.core.text import object_in
 
 # Starting the launcher below the keeper.
 
 
-def training_environment(order: StartOrder) -> dict[str, str]:
+def training_environment(mark: str, variables: Mapping[str, str]) -> dict[str, str]:
     """The environment of the launcher: the keeper's own, the run's variables, and the marks."""
-    environment = {**os.environ, **order.environment}
+    environment = {**os.environ, **variables}
     # The log is followed while it is written; a crash in native code leaves its stack there.
     environment["PYTHONUNBUFFERED"] = environment["PYTHONFAULTHANDLER"] = "1"
     # ninja and other tools that DeepSpeed compiles with lie beside the interpreter.
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", os.defpath)])
-    environment[RUN_MARK_VARIABLE] = order.mark
+    environment[RUN_MARK_VARIABLE] = mark
     environment[KEEPER_VARIABLE] = keeper_value(this_process())
     return environment
 
@@ -60,19 +61,12 @@ def training_environment(order: StartOrder) -> dict[str, str]:
 def spawn_launcher(run: RunFolder, order: StartOrder, checkpoint: Path | None) -> subprocess.Popen[bytes]:
     """Start the launcher in the run folder, its output appended to train.log. Raises OSError.
 
-    It dies with the keeper (SIGKILL), and takes signals in their default way even where the front
-    end was started with some ignored (nohup, a shell's `&`).
+    It dies with the keeper (SIGKILL), and takes signals in their default way even where the front end was started with
+    some ignored (nohup, a shell's `&`): what the keeper handles becomes the default in a new program.
     """
     command = [*order.command, *(["--resume", str(checkpoint)] if checkpoint is not None else [])]
     command += ["--accept", ",".join(order.accept)] if order.accept else []
     keeper = os.getpid()
-
-    def in_child() -> None:
-        die_with_parent(keeper)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD):
-            signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, [])
-
     with run.train_log.open("ab") as log:
         return subprocess.Popen(
             command,
@@ -80,8 +74,8 @@ def spawn_launcher(run: RunFolder, order: StartOrder, checkpoint: Path | None) -
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env=training_environment(order),
-            preexec_fn=in_child,
+            env=training_environment(order.mark, order.environment),
+            preexec_fn=lambda: die_with_parent(keeper),
         )
 
 
@@ -98,43 +92,51 @@ def mark_log(run: RunFolder, number: int, checkpoint: Path | None) -> int:
 # Renewing: the child that writes the files of a run's next attempt and says how to start it.
 #
 # It loads the configuration, which the keeper must not; it may take long (a slow disk, a busy machine), so
-# whoever waits for it is asked again and again whether it still shall.
+# whoever waits for it looks after its own affairs again and again.
 
-MAY_TAKE_S = 300.0
+MAY_TAKE_S = 300
 LOOK_EVERY_S = 0.25
 
 
 class CannotStart(Exception):
     """One sentence: why an attempt cannot begin."""
 
-
-class NotWanted(Exception):
-    """Whoever waited does not want the answer any more; the child is gone."""
+    def __init__(self, why: str, code: str = "cannot_resume") -> None:
+        super().__init__(why)
+        self.code = code
 
 
 def renew(
-    command: Sequence[str], environment: Mapping[str, str], goes_on: Callable[[], bool] = lambda: True
+    command: Sequence[str], environment: Mapping[str, str], look: Callable[[], object] = lambda: None
 ) -> dict[str, Any]:
-    """What the child says: {"command", "environment", "setup"}. `environment` is added to this process's own.
+    """What the child says: {"command", "environment"}. `environment` is added to this process's own.
 
-    Raises CannotStart, NotWanted once `goes_on` says no, and OSError.
+    `look` is called all the time, and ends the child by what it raises. Raises CannotStart and OSError.
     """
-    pipe = subprocess.PIPE
-    variables = {**os.environ, **environment}
     us = os.getpid()
+
+    def in_child() -> None:
+        # It writes into the run folder: never beside the start that follows when we are killed.
+        die_with_parent(us)
+        signal.alarm(MAY_TAKE_S)
+
     with subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
-        stdout=pipe,
-        stderr=pipe,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
         errors="replace",
-        env=variables,
-        # It writes into the run folder: never beside the start that follows when we are killed.
-        preexec_fn=lambda: die_with_parent(us),
+        env={**os.environ, **environment},
+        preexec_fn=in_child,
     ) as child:
         try:
-            said, complaints = _all_it_says(child, goes_on)
+            while True:
+                try:
+                    said, complaints = child.communicate(timeout=LOOK_EVERY_S)
+                    break
+                except subprocess.TimeoutExpired:
+                    look()
         except BaseException:
             child.kill()
             raise
@@ -153,19 +155,6 @@ def not_written(reason: str) -> str:
     return tr("The files of the next attempt could not be written ({reason}); it is not started.", reason=reason)
 
 
-def _all_it_says(child: subprocess.Popen[str], goes_on: Callable[[], bool]) -> tuple[str, str]:
-    deadline = time.monotonic() + MAY_TAKE_S
-    while True:
-        try:
-            return child.communicate(timeout=LOOK_EVERY_S)
-        except subprocess.TimeoutExpired:
-            if not goes_on():
-                raise NotWanted from None
-            if time.monotonic() > deadline:
-                message = tr("The files of the next attempt were not written in time; it is not started.")
-                raise CannotStart(message) from None
-
-
 # Retrying: what the keeper remembers and does between a failed attempt and the next one that it starts by itself.
 
 
@@ -177,7 +166,6 @@ class Retrying:
         self.order = order
         self._starts = 0
         self._gained_step = _newest_step(run)
-        self._changed: set[str] = set(changes_now(run))
 
     def after(self, ended: Ended) -> Retry | End | None:
         """What follows the failure; None where the order knows of no retries."""
@@ -187,45 +175,33 @@ class Retrying:
         if step > self._gained_step:
             self._starts, self._gained_step = 0, step
         situation = Situation(
-            self.order.setup,
-            during=ended.during,
-            killed_by=ended.killed_by,
-            starts=self._starts,
-            changed_keys=frozenset(self._changed),
+            self.order.setup, ended.during, ended.killed_by, self._starts, frozenset(changes_now(self.run))
         )
         return decide(ended.exit.cause or "unknown", situation)
 
-    def prepare(self, attempt: int, because: str, retry: Retry, goes_on: Callable[[], bool]) -> StartOrder:
+    def prepare(self, attempt: int, because: str, retry: Retry, look: Callable[[], object]) -> StartOrder:
         """Write recovery.json and the exported files; the order of the next attempt.
 
-        Raises CannotStart, OSError, and NotWanted as soon as `goes_on` says no; recovery.json is as before then.
+        Raises CannotStart, OSError, and what `look` raises; recovery.json is as before then.
         """
-        before = read_recoveries(self.run)
+        order, before, step = self.order, read_recoveries(self.run), _newest_step(self.run)
         changes = {**changes_now(self.run), **retry.changes}
-        step = _newest_step(self.run)
         entry = Recovery(attempt, because, step if step >= 0 else None, time.time(), changes)
         write_recoveries(self.run, [*before, entry])
         try:
-            order = self._renewed(retry, goes_on)
-        except (CannotStart, NotWanted, OSError):
+            answer = renew(order.renew, order.environment, look) if order.renew else {}
+        except BaseException:
             write_recoveries(self.run, before)
             raise
         self._starts += int(retry.counts)
-        self._changed |= set(retry.changes)
-        self.order = order
-        return order
-
-    def _renewed(self, retry: Retry, goes_on: Callable[[], bool]) -> StartOrder:
-        order = self.order
-        assert order.setup is not None
-        # Read at the start and held until then: a `renew` that says nothing of it changes the same keys.
-        setup: Setup | None = order.setup.changed(retry.changes)
-        command, environment = order.command, order.environment
-        if order.renew:
-            answer = renew(order.renew, order.environment, goes_on)
-            command, environment = answer["command"], {str(k): str(v) for k, v in answer["environment"].items()}
-            setup = Setup.from_json(answer["setup"])
-        return dataclasses.replace(order, command=command, environment=environment, setup=setup, resume="auto")
+        self.order = dataclasses.replace(
+            order,
+            command=answer.get("command", order.command),
+            environment=answer.get("environment", order.environment),
+            setup=order.setup and order.setup.changed(retry.changes),
+            resume="auto",
+        )
+        return self.order
 
 
 def _newest_step(run: RunFolder) -> int:
@@ -277,6 +253,13 @@ def close_attempt(state: RunState, ended: Ended, exit_code: int | None) -> None:
         attempt.exit = {"code": ended.exit.code, "cause": ended.exit.cause, "message": ended.exit.message}
 
 
+def close_run(run: RunFolder, state: RunState, ended: Ended, exit_code: int | None) -> None:
+    """The last word in `state`, which is then to be written."""
+    state.outcome = read_json(run.file(OUTCOME_JSON))
+    state.status, state.exit, state.ended_s = ended.status, ended.exit, time.time()
+    close_attempt(state, ended, exit_code)
+
+
 def choose_checkpoint(run: RunFolder, resume: str | None) -> tuple[Checkpoint | None, list[str]]:
     """The checkpoint to start from, and a sentence for each one that was renamed out of the way.
 
@@ -287,35 +270,28 @@ def choose_checkpoint(run: RunFolder, resume: str | None) -> tuple[Checkpoint | 
         return None, []
     checkpoints = list_checkpoints(run)
     complete = [found for found in checkpoints if found.problem is None]
-    chosen: Checkpoint | None = complete[-1] if complete else None
+    chosen = complete[-1] if complete else None
     if resume != "auto":
-        chosen = _named(run, resume, complete)
+        path = Path(resume) if Path(resume).is_absolute() else run.path / Path(resume).name
+        chosen = inspect_checkpoint(path)
+        if chosen.problem is not None:
+            names = ", ".join(found.path.name for found in complete) or tr("none")
+            values = {"name": path.name, "problem": chosen.problem, "names": names}
+            raise CannotStart(tr("{name} is incomplete ({problem}); complete checkpoints: {names}.", **values))
     said = []
     for found in checkpoints:
         if found.problem is not None:
-            names = {"name": found.path.name, "new": set_aside(found, "broken").name}
-            said.append(
-                tr("{name} is incomplete ({problem}); it was renamed to {new}.", problem=found.problem, **names)
-            )
+            prefix, words = "broken", mark("{name} is incomplete ({problem}); it was renamed to {new}.")
         elif chosen is not None and found.step > chosen.step:
-            names = {"name": found.path.name, "new": set_aside(found, "later").name}
-            said.append(tr("{name} is later than the checkpoint to resume from; it was renamed to {new}.", **names))
+            prefix = "later"
+            words = mark("{name} is later than the checkpoint to resume from; it was renamed to {new}.")
+        else:
+            continue
+        new = set_aside(found, prefix).name
+        said.append(tr(words, name=found.path.name, problem=found.problem, new=new))
     if chosen is None:
         said.append(tr("No complete checkpoint: training starts from the beginning."))
     return chosen, said
-
-
-def _named(run: RunFolder, resume: str, complete: list[Checkpoint]) -> Checkpoint:
-    path = Path(resume) if Path(resume).is_absolute() else run.path / Path(resume).name
-    have = ", ".join(found.path.name for found in complete) or tr("none")
-    if not path.is_dir():
-        where = {"name": repr(resume), "path": run.path, "names": have}
-        raise CannotStart(tr("There is no checkpoint {name} in {path}; complete checkpoints: {names}.", **where))
-    found = inspect_checkpoint(path)
-    if found.problem is None:
-        return found
-    values = {"name": path.name, "problem": found.problem, "names": have}
-    raise CannotStart(tr("{name} is incomplete ({problem}); complete checkpoints: {names}.", **values))
 
 
 def put_away_last_attempt(run: RunFolder, number: int) -> None:
@@ -325,14 +301,11 @@ def put_away_last_attempt(run: RunFolder, number: int) -> None:
     same place, old and new files would mix. What is whole stays: the tokenizer, the base of adapters,
     the rows on disk and the texts that were generated belong to the run, not to an attempt.
     """
-    files = [run.engine_json, run.file(OUTCOME_JSON), *sorted(run.path.glob("failure-rank*.json"))]
     partial = [run.file(f"{name}{PARTIAL}") for name in (FINAL_MODEL, ADAPTER, BASE_MODEL, TOKENIZER)]
-    present = [path for path in (*files, *partial) if path.exists()]
-    if not present:
-        return
+    files = [run.engine_json, run.file(OUTCOME_JSON), *run.path.glob("failure-rank*.json"), *partial]
     folder = run.path / ATTEMPTS / str(number)
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in present:
+    for path in [path for path in files if path.exists()]:
+        folder.mkdir(parents=True, exist_ok=True)
         target, again = folder / path.name, 2
         while target.exists():
             target, again = folder / f"{path.stem}-{again}{path.suffix}", again + 1
@@ -369,33 +342,24 @@ def take_engine(state: RunState, run: RunFolder) -> bool:
 
 def engine_findings(engine: Mapping[str, Any]) -> tuple[Finding, ...]:
     """One warning for each difference between `planned`, `planned_values` and what runs; values not planned are no difference."""
-    values = engine.get("planned_values")
-    planned = {**(values if isinstance(values, Mapping) else {}), "actual": engine.get("planned")}
-    return tuple(
-        Finding(
-            "engine_not_as_planned",
-            "warning",
-            f"engine.{'planned' if key == 'actual' else key}",
-            tr(
-                "{what} is {actual} but was planned as {planned}.",
-                what=tr(name),
-                actual=_said(engine[key]),
-                planned=_said(planned[key]),
-            ),
-        )
-        for key, name in NAMES.items()
-        if key in engine and planned.get(key) is not None and not _agrees(key, planned[key], engine)
-    )
-
-
-def _agrees(key: str, planned: Any, engine: Mapping[str, Any]) -> bool:
-    actual = engine[key]
-    if key == "device":
-        actual = str(actual).split(":")[0]
-    elif key == "precision" and engine.get("zero_stage") is not None:
-        # DeepSpeed holds half-precision weights, which is what bf16-true means, and calls it bf16.
-        actual, planned = str(actual).removesuffix("-true"), str(planned).removesuffix("-true")
-    return bool(actual == planned)
+    planned = {**object_in(engine.get("planned_values")), "actual": engine.get("planned")}
+    findings = []
+    for key, name in NAMES.items():
+        was, now = planned.get(key), engine.get(key)
+        if was is None or key not in engine:
+            continue
+        if key == "precision" and engine.get("zero_stage") is not None:
+            # DeepSpeed holds half-precision weights, which is what bf16-true means, and calls it bf16.
+            was = str(was).removesuffix("-true")
+            now = str(now).removesuffix("-true")
+        if key == "device":
+            now = str(now).partition(":")[0]
+        if now != was:
+            message = tr(
+                "{what} is {actual} but was planned as {planned}.", what=tr(name), actual=_said(now), planned=_said(was)
+            )
+            findings.append(Finding("engine_not_as_planned", "warning", f"engine.{key}", message))
+    return tuple(findings)
 
 
 def _said(value: Any) -> str:

@@ -10,17 +10,17 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
-from trainwiz.core.diagnosis.sources import kernel_oom_kills, killed_since
 from trainwiz.core.errors import EXIT_STOPPED, UsageError, usage_error
 from trainwiz.core.language import tr
+from trainwiz.core.lines import Seldom
 from trainwiz.core.run.attempts import not_usable, runs_already
 from trainwiz.core.run.checkpoints import complete_checkpoints
-from trainwiz.core.run.folder import OUTCOME_JSON, RunFolder, read_json
+from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.listing import record_run
 from trainwiz.core.run.lost import RunLock, machine_identity, stat_fields
 from trainwiz.core.run.state import RunState, read_state, write_state
-from trainwiz.core.supervise.attempt import CannotStart, begin_attempt, close_attempt, take_engine
-from trainwiz.core.supervise.ending import Facts, how_it_ended
+from trainwiz.core.supervise.attempt import CannotStart, begin_attempt, close_run, take_engine
+from trainwiz.core.supervise.ending import Stopping, how_it_ended
 
 LOOK_EVERY_S = 0.5
 HEARTBEAT_EVERY_S = 10.0
@@ -36,58 +36,45 @@ class KeptByHand:
     It stands in state.json as its own keeper: a stop signal to it asks for a checkpoint, as to a keeper.
     """
 
-    def __init__(self, run: RunFolder, state: RunState, lock: RunLock, is_asked_to_stop: Callable[[], bool]) -> None:
-        self._run = run
-        self._state = state
-        self._lock = lock
+    def __init__(self, folder: Path, resume: Path | None, is_asked_to_stop: Callable[[], bool]) -> None:
+        """Take the folder. Raises UsageError when a run is active there, or would be written over."""
+        self._run = run = RunFolder(folder)
         self._is_asked_to_stop = is_asked_to_stop
+        self._stopping = Stopping(None, lambda: False)
+        self._beats = Seldom(HEARTBEAT_EVERY_S)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="state", daemon=True)
-
-    @classmethod
-    def begin(cls, folder: Path, resume: Path | None, is_asked_to_stop: Callable[[], bool]) -> KeptByHand:
-        """Take the folder. Raises UsageError when a run is active there, or would be written over."""
-        run = RunFolder(folder)
-        lock = _lock(run)
-        state = read_state(run, lock=lock)
-        if state.is_active:
+        try:
+            self._lock = RunLock.take(folder, wait_s=READER_S)
+        except OSError as error:
+            raise usage_error("folder_not_usable", str(folder), not_usable(run, error)) from None
+        self._state = read_state(run, lock=self._lock)
+        if self._lock is None or self._state.is_active:
             raise _active(run)
         if resume is None:
             _refuse_overwriting(run)
         try:
-            begin_attempt(run, state, str(resume) if resume else None, mark=None)
-            write_state(run, state)
+            begin_attempt(run, self._state, str(resume) if resume else None, mark=None)
         except CannotStart as error:
             raise usage_error("cannot_resume", str(resume), str(error)) from None
+        write_state(run, self._state)
         record_run(run)
-        kept = cls(run, state, lock, is_asked_to_stop)
-        signal.signal(signal.SIGUSR1, kept._end_now)
-        kept._thread.start()
-        return kept
+        signal.signal(signal.SIGUSR1, self._end_now)
+        self._thread.start()
 
     def end(self, exit_code: int, now: bool = False) -> None:
         """Write the last word; the training ends with `exit_code`."""
         if self._ended.is_set():
             return
         self._ended.set()
-        if not now:
+        if now:
+            self._stopping.ask("you", now=True)
+            self._stopping.killed = True
+        else:
             self._thread.join()
-        self._has_changed()
-        stop = self._state.stop
-        facts = Facts(
-            launcher_exit_code=exit_code,
-            stop_reason="you" if stop or now else None,
-            stop_requested_s=stop["requested_s"] if stop else None,
-            killed=now,
-            now=now,
-            begun=self._run.engine_json.exists(),
-            log_offset=0,
-            oom_kills=killed_since(kernel_oom_kills()),
-        )
-        state, ended = self._state, how_it_ended(self._run, facts)
-        state.status, state.exit, state.ended_s = ended.status, ended.exit, time.time()
-        state.outcome = read_json(self._run.file(OUTCOME_JSON))
-        close_attempt(state, ended, exit_code)
+        self._look()
+        ended = how_it_ended(self._run, exit_code, self._stopping, begun=self._run.engine_json.exists())
+        close_run(self._run, self._state, ended, exit_code)
         self._write()
 
     def _end_now(self, number: int, frame: FrameType | None) -> None:
@@ -95,22 +82,21 @@ class KeptByHand:
         os._exit(EXIT_STOPPED)
 
     def _keep(self) -> None:
-        last_s = 0.0
         while not self._ended.wait(LOOK_EVERY_S):
-            if self._has_changed() or time.monotonic() - last_s > HEARTBEAT_EVERY_S:
-                last_s = time.monotonic()
-                self._write()
+            self._look()
+            self._beats.do(self._write)
 
-    def _has_changed(self) -> bool:
+    def _look(self) -> None:
+        """A change is written at once."""
         state = self._state
-        if state.stop is None and self._is_asked_to_stop():
-            state.stop = {"requested_s": time.time(), "reason": "you", "now": False}
-            state.status = "stopping"
-            return True
+        if self._is_asked_to_stop():
+            self._stopping.ask("you")
+        if state.stop is None and self._stopping.reason is not None:
+            state.stop, state.status = self._stopping.to_json(), "stopping"
+            self._beats.next_s = 0.0
         if state.engine.get("actual") is None and take_engine(state, self._run):
             state.status = "running" if state.status == "starting" else state.status
-            return True
-        return False
+            self._beats.next_s = 0.0
 
     def _write(self) -> None:
         self._state.heartbeat_s = time.time()
@@ -139,16 +125,6 @@ def _is_kept_by_a_sibling(state: RunState) -> bool:
         return False
     fields = stat_fields(state.supervisor.pid)
     return fields is not None and int(fields[1]) == os.getppid()
-
-
-def _lock(run: RunFolder) -> RunLock:
-    try:
-        lock = RunLock.take(run.path, wait_s=READER_S)
-    except OSError as error:
-        raise usage_error("folder_not_usable", str(run.path), not_usable(run, error)) from None
-    if lock is None:
-        raise _active(run)
-    return lock
 
 
 def _active(run: RunFolder) -> UsageError:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import signal
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal
+from typing import Any
 
-from trainwiz.core.diagnosis.cause import Failure, of_signal
+from trainwiz.core.diagnosis.cause import of_signal
 from trainwiz.core.diagnosis.diagnose import diagnose
 from trainwiz.core.diagnosis.sources import attempt_evidence, read_failures
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, EXIT_TRAINING_FAILED
@@ -29,12 +28,11 @@ from trainwiz.core.run.folder import (
     RunFolder,
     name_for_commands,
     read_json,
-    write_in_place,
 )
 from trainwiz.core.run.lost import ProcessId
-from trainwiz.core.run.state import RunExit, RunState, RunStatus, result_sentences
+from trainwiz.core.run.state import RunExit, RunStatus, result_sentences
 from trainwiz.core.supervise.recorder import GIB, GpuCheck, GpuLedger
-from trainwiz.core.supervise.ties import log, run_processes, send
+from trainwiz.core.supervise.ties import run_processes, send
 from trainwiz.core.telemetry.processes import trainers_below
 from trainwiz.core.text import plain_text
 
@@ -55,7 +53,7 @@ class SaveProgress:
         self._folder = folder
         self._clock = clock
         self._seen: dict[str, int] = {}
-        self._moved_at: float | None = None
+        self._moved_at = -math.inf
 
     def moves(self) -> bool:
         """Whether something half written has grown within the last STALLED_AFTER_S; the first look counts as growth.
@@ -63,22 +61,22 @@ class SaveProgress:
         True for ENDS_WITHIN_S more when it is whole.
         """
         now, found = self._clock(), self._half_written()
-        if found and (self._moved_at is None or any(size != self._seen.get(name) for name, size in found.items())):
+        if found and found != self._seen:
             self._moved_at = now
         self._seen = found
-        patience_s = STALLED_AFTER_S if found else ENDS_WITHIN_S
-        return self._moved_at is not None and now - self._moved_at <= patience_s
+        return now - self._moved_at <= (STALLED_AFTER_S if found else ENDS_WITHIN_S)
 
     def _half_written(self) -> dict[str, int]:
         """Name -> bytes so far."""
         with suppress(OSError):
-            paths = list(self._folder.iterdir())
-            saves = [
-                path for path in paths if CHECKPOINT_NAME.fullmatch(path.name) and not (path / TRAINER_STATE).exists()
-            ]
-            partial = [path for path in paths if path.name.endswith(PARTIAL) and path.is_dir()]
-            return {path.name: bytes_below(path) for path in (*saves, *partial)}
+            return {path.name: bytes_below(path) for path in self._folder.iterdir() if _is_half_written(path)}
         return {}
+
+
+def _is_half_written(path: Path) -> bool:
+    if CHECKPOINT_NAME.fullmatch(path.name):
+        return not (path / TRAINER_STATE).exists()
+    return path.name.endswith(PARTIAL) and path.is_dir()
 
 
 # Stopping: who asked, how patiently, and what is done about it.
@@ -105,18 +103,19 @@ class Stopping:
     still being written then is waited for as long as it grows.
     """
 
-    def __init__(self, owner: ProcessId | None = None) -> None:
-        self.owner = owner
+    def __init__(self, owner: ProcessId | None, saves: Callable[[], bool]) -> None:
+        """`owner`: the process whose end is a request too. `saves` is asked once the patience is over: whether a save
+        still grows."""
+        self._owner = owner
+        self._saves = saves
         self.reason: str | None = None
         self.requested_s: float | None = None
         """Seconds since the epoch."""
         self.now = False
         self.killed = False
-        self.verified: dict[str, Any] | None = None
-        """What was found gone when it was over: see `verify_gone`."""
-        self._asked_at: float | None = None
-        self._told: set[tuple[int, float]] = set()
+        self._asked_at = math.inf
         self._seen: dict[tuple[int, float], float] = {}
+        """Training process -> when it was first seen; infinite once it was told."""
         self._last_trainer = time.monotonic()
         self._pipe = -1
 
@@ -133,14 +132,12 @@ class Stopping:
 
     def drain(self) -> None:
         """Forget the wake-ups so far."""
-        try:
+        with suppress(BlockingIOError):
             while os.read(self._pipe, 4096):
                 pass
-        except BlockingIOError:
-            return
 
     def _on_stop(self, number: int, frame: FrameType | None) -> None:
-        insists = self._asked_at is not None and time.monotonic() - self._asked_at > ONE_REQUEST_S
+        insists = time.monotonic() - self._asked_at > ONE_REQUEST_S
         by_trainwiz = number in (signal.SIGTERM, NOW_SIGNAL)
         self.ask("you" if by_trainwiz else signal.Signals(number).name, now=insists or number == NOW_SIGNAL)
 
@@ -150,42 +147,35 @@ class Stopping:
             self.reason, self.requested_s, self._asked_at = reason, time.time(), time.monotonic()
         self.now = self.now or now
 
-    def heed(
-        self, keeper_pid: int, starting: bool, grace_s: float, saves: Callable[[], bool] = lambda: False
-    ) -> Literal["wait", "kill"]:
-        """Do what the request asks for at this moment; "kill" when the patience is over.
+    def heed(self, starting: bool, grace_s: float) -> bool:
+        """Do what the request asks for at this moment; True when the patience is over, and all is to be killed.
 
-        `starting`: no training process has said yet that it trains, so there is nothing to save. `saves`
-        is asked once the patience is over: whether a save still grows.
+        `starting`: no training process has said yet that it trains, so there is nothing to save.
         """
-        if self.reason is None and self.owner is not None and not self.owner.is_alive():
+        if self.reason is None and self._owner is not None and not self._owner.is_alive():
             self.ask(mark("the exit of the command that started it"))
-        if self._asked_at is None:
-            return "wait"
+        if self.reason is None:
+            return False
         now = time.monotonic()
-        if self.now or (now - self._asked_at > grace_s and not saves()):
+        waited_s = now - self._asked_at
+        if self.now or (waited_s > grace_s and not self._saves()):
             self.killed = True
-            return "kill"
-        trainers = trainers_below(keeper_pid)
+            return True
+        trainers = trainers_below(os.getpid())
+        self._last_trainer = now if trainers else self._last_trainer
         for process in trainers:
-            self._last_trainer = now
             # A child that is between fork and exec would lose the signal.
             key = (process.pid, process.start_ticks or process.create_time)
-            if key not in self._told and now - self._seen.setdefault(key, now) >= EXEC_TAKES_AT_MOST_S:
+            if now - self._seen.setdefault(key, now) >= EXEC_TAKES_AT_MOST_S:
                 send(process.pid, signal.SIGTERM)
-                self._told.add(key)
-        nothing_to_save = starting and not self._told
+                self._seen[key] = math.inf
+        nothing_to_save = starting and math.inf not in self._seen.values()
         if not trainers and (nothing_to_save or now - self._last_trainer > LAUNCHER_MAY_LINGER_S):
-            return "kill"
-        if starting and now - self._asked_at > PREPARING_MAY_LINGER_S:
-            return "kill"
-        return "wait"
+            return True
+        return starting and waited_s > PREPARING_MAY_LINGER_S
 
-    def to_json(self) -> dict[str, Any] | None:
-        if self.reason is None:
-            return None
-        document = {"requested_s": self.requested_s, "reason": self.reason, "now": self.now}
-        return document if self.verified is None else {**document, "verified": self.verified}
+    def to_json(self) -> dict[str, Any]:
+        return {"requested_s": self.requested_s, "reason": self.reason, "now": self.now}
 
 
 # After a stop: is every process of the run gone, and its GPU memory given back? One sentence, and the facts.
@@ -207,74 +197,24 @@ def verify_gone(mark: str, keeper: int, spare: Collection[int], ledger: GpuLedge
 
 def verified_words(left: Collection[int], gpu: GpuCheck | None) -> str:
     """One sentence, or two where something is left."""
+    said = tr("All processes of the run have ended.")
     if left:
-        processes = tr(
+        said = tr(
             "These processes of the run are stuck in the kernel and could not be ended: {pids}. They end when their "
             "driver or disk responds again, or with a reboot.",
             pids=", ".join(map(str, left)),
         )
-        return processes if gpu is None or gpu.verdict == "free" else f"{processes} {gpu.reason}"
-    if gpu is None or (gpu.verdict == "free" and not gpu.held_bytes):
-        return tr("All processes of the run have ended.")
-    if gpu.verdict == "free":
+    elif gpu is not None and gpu.verdict == "free" and gpu.held_bytes:
         amount = f"{gpu.held_bytes / GIB:.1f}"
         return tr(
             "All processes of the run have ended, and its {amount} GiB of GPU memory is free again.", amount=amount
         )
-    return tr("All processes of the run have ended. {gpu}", gpu=gpu.reason)
-
-
-# The last writing of state.json, also on a full disk, and what the run leaves to the user's history.
-
-LAST_WRITES = 3
-
-
-def write_last_state(run: RunFolder, state: RunState, write: Callable[[], bool], stands: Callable[[], bool]) -> None:
-    """`write` says whether it could write the state as always; a folder that is gone (not `stands`) is let go."""
-    for _ in range(LAST_WRITES):
-        if write():
-            _remember(run, state)
-            return
-        if not stands():
-            return
-        time.sleep(1.0)
-    # The disk is full and stays so: the blocks that the file has already can still be written.
-    try:
-        write_in_place(run.state_json, json.dumps(state.to_json()) + "\n")
-    except OSError as error:
-        log(f"The last state could not be written: {error}")
-
-
-def _remember(run: RunFolder, state: RunState) -> None:
-    """The pace and the peak of the run go into the user's history; it is no part of the run."""
-    from trainwiz.core.history.run import record_run
-
-    try:
-        record_run(run, state)
-    except Exception as error:  # noqa: BLE001 - the run has ended well or not, whatever becomes of the history
-        log(f"The run could not be added to the history of measurements: {type(error).__name__}: {error}")
+    return f"{said} {gpu.reason}" if gpu is not None and gpu.reason else said
 
 
 # How a run ended: from outcome, failure files, exit status and log to the last word of state.json.
 
 OUTSIDE = mark("a signal from outside trainwiz")
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What the keeper alone knows about the end."""
-
-    launcher_exit_code: int | None
-    stop_reason: str | None
-    """Who asked for the stop; None when nobody did."""
-    stop_requested_s: float | None
-    killed: bool
-    """The keeper had to kill what did not end in time, or was told not to wait."""
-    now: bool
-    begun: bool
-    """The training itself has said something."""
-    log_offset: int
-    oom_kills: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,39 +229,47 @@ class Ended:
     """Of a failure: the signal with which the launcher or a training process was ended from outside."""
 
 
-def stopped_between(run: RunFolder, facts: Facts) -> Ended:
-    """A stop that came after a failed attempt and before the next."""
-    return Ended("stopped", _stopped(run, facts, {}))
+def how_it_ended(
+    run: RunFolder,
+    exit_code: int | None,
+    stopping: Stopping,
+    *,
+    begun: bool,
+    log_offset: int = 0,
+    oom_kills: int | None = None,
+) -> Ended:
+    """The last word, and what a decision about another start needs beside it.
 
-
-def how_it_ended(run: RunFolder, facts: Facts) -> Ended:
-    """The last word, and what a decision about another start needs beside it."""
+    `exit_code`: of the launcher. `begun`: the training itself has said something. `log_offset`: where this attempt begins
+    in train.log. `oom_kills`: by the kernel during it, None where it does not tell.
+    """
     outcome = read_json(run.file(OUTCOME_JSON)) or {}
-    said = outcome.get("outcome")
+    said, asked = outcome.get("outcome"), stopping.reason is not None
     # A stop that comes after the last word of the training hits a process that is only closing down.
-    if said == "finished" and (facts.launcher_exit_code == 0 or facts.stop_reason is not None):
+    if said == "finished" and (exit_code == 0 or asked):
         said = " ".join([_finished(outcome), *result_sentences(outcome)])
         return Ended("finished", RunExit(EXIT_FINISHED, None, said))
     failures = read_failures(run)
     # What goes wrong after the stop was asked for is a consequence of stopping.
-    asked_s = math.inf if facts.stop_requested_s is None else facts.stop_requested_s
-    failed_before = any(failure.time_s < asked_s for failure in failures)
-    if (facts.stop_reason is not None or said == "stopped") and not failed_before:
-        return Ended("stopped", _stopped(run, facts, outcome))
-    failed = _failed(run, facts, failures)
-    if failed.exit.cause != "user_stop":
-        return failed
-    if facts.launcher_exit_code == -signal.SIGINT:
+    failed_before = any(failure.time_s < (stopping.requested_s or math.inf) for failure in failures)
+    if (asked or said == "stopped") and not failed_before:
+        return stopped(run, stopping, begun, outcome.get("step"))
+    evidence = attempt_evidence(run, exit_code=exit_code, log_offset=log_offset, oom_kills=oom_kills, failures=failures)
+    found = diagnose(evidence)
+    cause, message, killed_by = found.cause or "unknown", found.message, found.signal
+    if cause == "user_stop" and exit_code != -signal.SIGINT:
+        # Ctrl-C to a training process that did not yet listen: as one to a process that does.
+        return stopped(run, stopping, begun, outcome.get("step"))
+    if cause == "user_stop":
         # No stop of trainwiz goes to the launcher, and its end took the training with it: as any other signal to it.
-        name = signal.SIGINT.name
-        exit_ = replace(failed.exit, cause="unknown", message=of_signal(name, launcher=True))
-        return replace(failed, exit=exit_, killed_by=name)
-    # Ctrl-C to a training process that did not yet listen: as one to a process that does.
-    return Ended("stopped", _stopped(run, facts, outcome))
+        cause, killed_by = "unknown", signal.SIGINT.name
+        message = of_signal(killed_by, launcher=True)
+    exit_ = RunExit(EXIT_TRAINING_FAILED, cause, message, found.remedy, found.proofs)
+    return Ended("failed", exit_, during=found.during, killed_by=killed_by)
 
 
-def _finished(outcome: dict[str, Any]) -> str:
-    step, first, last = outcome.get("step"), outcome.get("first_loss"), outcome.get("last_loss")
+def _finished(outcome: Mapping[str, Any]) -> str:
+    step, first, last = (outcome.get(name) for name in ("step", "first_loss", "last_loss"))
     if not isinstance(step, int):
         return tr("Finished.")
     if not isinstance(first, int | float) or not isinstance(last, int | float):
@@ -329,30 +277,25 @@ def _finished(outcome: dict[str, Any]) -> str:
     return tr("Finished after {steps} steps, loss {losses}.", steps=f"{step:,}", losses=f"{first:.2f} → {last:.2f}")
 
 
-def _stopped(run: RunFolder, facts: Facts, outcome: dict[str, Any]) -> RunExit:
+def stopped(run: RunFolder, stopping: Stopping, begun: bool, step: Any = None) -> Ended:
+    """A stop, after `step` where the training said it."""
+    whom = tr(stopping.reason) if stopping.reason else _by_a_node(run) or tr(OUTSIDE)
+    said = tr("Stopped by {whom}", whom=whom)
+    if isinstance(step, int):
+        said = tr("Stopped at step {step} by {whom}", step=f"{step:,}", whom=whom)
+    if not begun:
+        said = tr("{stopped} before the training began.", stopped=said)
+    elif not stopping.killed:
+        said = tr("{stopped}.", stopped=said)
+    elif stopping.now:
+        said = tr("{stopped} immediately, without a checkpoint.", stopped=said)
+    else:
+        said = tr("{stopped}; it did not end in time and was killed.", stopped=said)
     kept = tr("There is no checkpoint yet.")
     if newest := newest_complete(run):
         kept = tr("{name} is the newest complete checkpoint.", name=newest.name)
-    return RunExit(
-        code=EXIT_STOPPED,
-        cause="user_stop",
-        message=tr("{stopped} {kept}", stopped=_stopped_how(run, facts, outcome.get("step")), kept=kept),
-        remedy=f"trainwiz runs resume {name_for_commands(run.path)}",
-    )
-
-
-def _stopped_how(run: RunFolder, facts: Facts, step: Any) -> str:
-    whom = tr(facts.stop_reason) if facts.stop_reason else _by_a_node(run) or tr(OUTSIDE)
-    stopped = tr("Stopped by {whom}", whom=whom)
-    if isinstance(step, int):
-        stopped = tr("Stopped at step {step} by {whom}", step=f"{step:,}", whom=whom)
-    if not facts.begun:
-        return tr("{stopped} before the training began.", stopped=stopped)
-    if not facts.killed:
-        return tr("{stopped}.", stopped=stopped)
-    if facts.now:
-        return tr("{stopped} immediately, without a checkpoint.", stopped=stopped)
-    return tr("{stopped}; it did not end in time and was killed.", stopped=stopped)
+    resume = f"trainwiz runs resume {name_for_commands(run.path)}"
+    return Ended("stopped", RunExit(EXIT_STOPPED, "user_stop", f"{said} {kept}", resume))
 
 
 def _by_a_node(run: RunFolder) -> str | None:
@@ -362,18 +305,3 @@ def _by_a_node(run: RunFolder) -> str | None:
     except (OSError, UnicodeDecodeError):
         return None
     return tr("a stop request on {node}", node=plain_text(node, 200))
-
-
-def _failed(run: RunFolder, facts: Facts, failures: tuple[Failure, ...]) -> Ended:
-    diagnosis = diagnose(
-        attempt_evidence(
-            run,
-            exit_code=facts.launcher_exit_code,
-            log_offset=facts.log_offset,
-            oom_kills=facts.oom_kills,
-            failures=failures,
-        )
-    )
-    cause = diagnosis.cause or "unknown"
-    exit_ = RunExit(EXIT_TRAINING_FAILED, cause, diagnosis.message, diagnosis.remedy, diagnosis.proofs)
-    return Ended("failed", exit_, during=diagnosis.during, killed_by=diagnosis.signal)

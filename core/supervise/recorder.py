@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import math
 import os
 import re
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,10 +17,10 @@ from trainwiz.core.files import append_line, open_file
 from trainwiz.core.language import tr
 from trainwiz.core.lines import JsonLinesTail
 from trainwiz.core.run.folder import PARTIAL, RunFolder
-from trainwiz.core.supervise.ties import SideThread
-from trainwiz.core.telemetry.machine import Peaks
+from trainwiz.core.supervise.ties import SideWork
+from trainwiz.core.telemetry.machine import Peaks, gpu_key, job_memory, pids_of
 
-# SampleFile: system.jsonl, which stays small however long a run takes.
+# system.jsonl, which stays small however long a run takes.
 #
 # The rule: the newest NEWEST_BYTES are whole, an hour or so at one sample a second. Of what is older, one sample in
 # each so many seconds is kept, so that it fits into OLDER_BYTES: of a day one in half a minute, of a month one in a
@@ -36,47 +35,29 @@ OLDER_BYTES = 4 * MIB
 _TIME = re.compile(rb'"time_s":\s*(-?\d+(?:\.\d+)?)[,}]')
 
 
-class SampleFile:
-    """The only writer of one system.jsonl."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.size_bytes = 0
-        """After the last append."""
-        self._thin_at_bytes = MOST_BYTES
-
-    def append(self, row: Mapping[str, Any]) -> None:
-        """One line. Raises OSError."""
-        append_line(self.path, json.dumps(row, separators=(",", ":")).encode())
-        self.size_bytes = self.path.stat().st_size
-
-    def thin(self) -> bool:
-        """Thin the file out where it is time; whether it was. Raises OSError, and then tries again."""
-        if self.size_bytes < self._thin_at_bytes:
-            return False
-        self._thin_at_bytes = self.size_bytes + MOST_BYTES // 8
-        older_end = self.size_bytes - NEWEST_BYTES
-        fresh = self.path.with_name(self.path.name + PARTIAL)
-        try:
-            with open_file(self.path) as source, fresh.open("wb") as target:
-                times = [time_s for time_s, _ in _samples(source, older_end)]
+def append_sample(path: Path, row: Mapping[str, Any]) -> None:
+    """One line, by the only writer of the file. Raises OSError; a file that could not be thinned out is with the next."""
+    append_line(path, json.dumps(row, separators=(",", ":")).encode())
+    size = path.stat().st_size
+    if size < MOST_BYTES:
+        return
+    fresh = path.with_name(path.name + PARTIAL)
+    try:
+        with open_file(path) as source, fresh.open("wb") as target:
+            older, spacing_s = list(_samples(source, size - NEWEST_BYTES)), 1.0
+            while len(older) > 1 and sum(len(line) for _, line in older) > OLDER_BYTES:
                 # Doubled again and again from one, so that what earlier thinnings kept is kept.
-                lasted_s = sum(max(0.0, after - before) for before, after in itertools.pairwise(times))
-                kept = max(1.0, len(times) * OLDER_BYTES / older_end)
-                spacing_s = 2.0 ** math.ceil(math.log2(max(1.0, lasted_s / kept)))
-                source.seek(0)
-                last = None
-                for time_s, line in _samples(source, older_end):
-                    if (place := time_s // spacing_s) != last:
-                        target.write(line)
-                        last = place
-                shutil.copyfileobj(source, target)
-            shutil.copymode(self.path, fresh)
-            fresh.replace(self.path)
-        finally:
-            fresh.unlink(missing_ok=True)
-        self.size_bytes, self._thin_at_bytes = self.path.stat().st_size, MOST_BYTES
-        return True
+                spacing_s *= 2
+                first_of = dict[float, tuple[float, bytes]]()
+                for time_s, line in older:
+                    first_of.setdefault(time_s // spacing_s, (time_s, line))
+                older = list(first_of.values())
+            target.writelines(line for _, line in older)
+            shutil.copyfileobj(source, target)
+        shutil.copymode(path, fresh)
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)
 
 
 def _samples(file: BinaryIO, end: int) -> Iterator[tuple[float, bytes]]:
@@ -97,7 +78,7 @@ LEDGER_EVERY_S = 0.5
 DRIVER_ANSWERS_WITHIN_S = 10.0
 GIB = 1024**3
 
-Verdict = Literal["free", "held", "unclear", "not_checked"]
+Verdict = Literal["free", "held", "not_checked"]
 Sample = Callable[[], tuple[list[dict[str, Any]], dict[str, str]]]
 """GpuSampler.sample."""
 
@@ -108,7 +89,7 @@ class GpuCheck:
 
     verdict: Verdict
     """free: our processes are gone from the cards, or, where the driver names only those of the machine (in a
-    container), the cards hold no more than before the run; unclear: such a card holds more."""
+    container), the cards hold no more than before the run; held: one holds more."""
     held_bytes: int
     """What the run held before its end."""
     pids_left: tuple[int, ...] = ()
@@ -121,45 +102,44 @@ class GpuLedger:
 
     def __init__(self) -> None:
         self._before: dict[str, int] = {}
-        self._grown: dict[str, int] = {}
-        self._ours: dict[str, int] = {}
+        self._held: dict[str, int] = {}
+        """By card, what the run was seen to hold last: samples go on for a moment after all is given back."""
         self._pids: set[int] = set()
+        """Its processes that the driver names; none in a container."""
 
     def note(self, row: Mapping[str, Any]) -> None:
         """One sample. The first one that shows a card is taken for what it held before the run."""
-        own = {process["pid"] for process in row.get("processes") or ()}
+        own = pids_of(row.get("processes") or ())
         for gpu in row.get("gpus") or ():
-            uuid, used = gpu.get("uuid"), gpu.get("memory_used_bytes")
-            if uuid is None or used is None:
+            if gpu.get("memory_used_bytes") is None:
                 continue
-            grown = used - self._before.setdefault(uuid, used)
-            ours = {one["pid"]: one.get("memory_used_bytes") or 0 for one in gpu.get("processes") or ()}
-            ours = {pid: held for pid, held in ours.items() if pid in own}
-            # What was held last is remembered: samples go on for a moment after all is given back.
-            if grown >= LEAST_BYTES:
-                self._grown[uuid] = grown
-            if any(ours.values()):
-                self._ours[uuid] = sum(ours.values())
-            self._pids |= ours.keys()
+            named = own & pids_of(gpu.get("processes") or ())
+            if named and not self._pids:
+                # Until now it went by growth, which may have been another's.
+                self._held.clear()
+            self._pids |= named
+            self._before.setdefault(gpu_key(gpu), gpu["memory_used_bytes"])
+            if (held := self._of_run(gpu)) >= LEAST_BYTES:
+                self._held[gpu_key(gpu)] = held
 
-    @property
-    def held(self) -> dict[str, int]:
-        """uuid -> bytes that the run held; by the growth of a card where the driver does not name our processes."""
-        return dict(self._ours or self._grown)
+    def _of_run(self, gpu: Mapping[str, Any]) -> int:
+        """Bytes of the card that its processes hold, or by which it has grown where the driver does not name them."""
+        if self._pids:
+            return job_memory(gpu, self._pids) or 0
+        return (gpu.get("memory_used_bytes") or 0) - self._before.get(gpu_key(gpu), 0)
 
     def check(self, sample: Sample, *, patience_s: float = RELEASE_TAKES_AT_MOST_S) -> GpuCheck | None:
         """Look until all is given back, `patience_s` at most; None where the run held nothing on any GPU."""
-        held, pids = self.held, frozenset(self._pids)
-        if not held and not pids:
-            return None
+        held = dict(self._held)
         deadline = time.monotonic() + patience_s
-        while True:
-            found = self._look(sample, held, pids)
-            if found.verdict in ("free", "not_checked") or time.monotonic() > deadline:
+        while held:
+            found = self._look(sample, held)
+            if found.verdict != "held" or time.monotonic() > deadline:
                 return found
             time.sleep(LEDGER_EVERY_S)
+        return None
 
-    def _look(self, sample: Sample, held: Mapping[str, int], pids: frozenset[int]) -> GpuCheck:
+    def _look(self, sample: Sample, held: Mapping[str, int]) -> GpuCheck:
         # Imported here: the keeper has this module loaded all the time, and pynvml only where there is a GPU.
         from trainwiz.core.hardware.nvml import Unreadable, in_time
 
@@ -172,97 +152,79 @@ class GpuLedger:
         if problem is not None:
             reason = tr("The GPUs could not be checked: {reason}.", reason=problem)
             return GpuCheck("not_checked", total, reason=reason)
-        left = {
-            one["pid"]: one.get("memory_used_bytes") or 0
-            for gpu in gpus
-            for one in gpu.get("processes") or ()
-            if one["pid"] in pids
-        }
-        if left:
-            reason = tr(
-                "Process {pids} is still listed on a GPU, with {amount} GiB: check it with nvidia-smi.",
-                pids=", ".join(map(str, left)),
-                amount=f"{sum(left.values()) / GIB:.1f}",
-            )
-            return GpuCheck("held", total, tuple(left), reason)
-        for gpu in gpus if not pids else ():
-            more = (gpu.get("memory_used_bytes") or 0) - self._before.get(str(gpu.get("uuid")), 0)
-            if gpu.get("uuid") in held and more >= LEAST_BYTES:
+        for gpu in gpus:
+            left = self._of_run(gpu)
+            if gpu_key(gpu) in held and left >= LEAST_BYTES:
                 reason = tr(
-                    "GPU {index} has {amount} GiB more in use than before the run; the driver does not report which "
-                    "process uses it.",
+                    "GPU {index} still has {amount} GiB in use that it did not have before the run: check it with "
+                    "nvidia-smi.",
                     index=gpu.get("index"),
-                    amount=f"{more / GIB:.1f}",
+                    amount=f"{left / GIB:.1f}",
                 )
-                return GpuCheck("unclear", total, reason=reason)
+                listed = self._pids & pids_of(gpu.get("processes") or ())
+                return GpuCheck("held", total, tuple(listed), reason)
         return GpuCheck("free", total)
 
 
 # The recorder: writes system.jsonl, in a thread of its own, so that a hanging driver never delays a stop.
 
 SHARE_OF_A_CORE = 0.005
-REMEMBERED_BYTES = 1024**2
-"""Of an earlier attempt's samples, so many are read again; `so_far` is written often enough to be among them."""
-SO_FAR_EVERY_BYTES = REMEMBERED_BYTES // 4
+REMEMBERED_BYTES = 64 * 1024
+"""Of the samples of an earlier attempt: each has the peaks of those before it."""
 
 
-class Recorder(SideThread):
+class Recorder(SideWork):
     """Appends one line every `every_s` seconds; less often where a sample is so dear that it would cost a core."""
 
     def __init__(
         self,
         run: RunFolder,
         every_s: float,
-        listener: Callable[[dict[str, Any]], None] | None = None,
+        listener: Callable[[dict[str, Any]], None] = lambda row: None,
         *,
         stands: Callable[[], bool] = lambda: True,
     ) -> None:
         """`listener` is handed each sample, in the recorder's thread. `stands`: whether the folder is still the run's own."""
-        super().__init__("recorder", "The machine could not be sampled")
-        self._stands = stands
+        super().__init__("The machine could not be sampled")
         self.run = run
         self.every_s = every_s
-        self._listener = listener
         self.ledger = GpuLedger()
-        self._file = SampleFile(run.system_jsonl)
+        self._listener = listener
+        self._stands = stands
         self._so_far = Peaks()
-        self._so_far_at_bytes = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="recorder", daemon=True)
+
+    def start(self) -> None:
+        """A system that gives no more threads is not sampled; the run goes on."""
+        self._try(self._thread.start)
+
+    def stop(self) -> None:
+        """Ends the thread; does not wait for a driver or a disk that hangs."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=2.0)
 
     def _work(self) -> None:
         from trainwiz.core.telemetry.machine import MachineSampler
 
-        self._try(self._remember)
+        # What earlier attempts saw, so that the peaks are those of the run.
+        for row in JsonLinesTail(self.run.system_jsonl, window_bytes=REMEMBERED_BYTES).read_new():
+            self._so_far.add(row)
         machine = MachineSampler(self.run.path, os.getpid())
         wait_s = 0.0
         while not self._stop.wait(wait_s):
             started_wall, started_cpu = time.monotonic(), time.thread_time()
             self._try(lambda: self._write(machine.sample()))
             interval_s = max(self.every_s, (time.thread_time() - started_cpu) / SHARE_OF_A_CORE)
-            # Thinning is rare; a pause after it to make up for its cost would be a gap for nothing.
-            if self.problem is None:
-                self._try(self._thin)
             wait_s = max(0.05, interval_s - (time.monotonic() - started_wall))
         machine.close()
 
-    def _remember(self) -> None:
-        """What earlier attempts saw, so that the peaks are those of the run."""
-        for row in JsonLinesTail(self.run.system_jsonl, window_bytes=REMEMBERED_BYTES).read_new():
-            self._so_far.add(row)
-
     def _write(self, row: dict[str, Any]) -> None:
         self._so_far.add(row)
+        row["so_far"] = self._so_far.to_json()
         self.ledger.note(row)
-        if self._file.size_bytes >= self._so_far_at_bytes:
-            row["so_far"] = self._so_far.to_json()
-        if self._listener is not None:
-            # Also where the disk is full: those who watch it are the ones to know.
-            self._listener(row)
-        if not self._stands():
-            return
-        self._file.append(row)
-        if "so_far" in row:
-            self._so_far_at_bytes = self._file.size_bytes + SO_FAR_EVERY_BYTES
-
-    def _thin(self) -> None:
-        if self._stands() and self._file.thin():
-            self._so_far_at_bytes = self._file.size_bytes
+        # Also where the disk is full: those who watch it are the ones to know.
+        self._listener(row)
+        if self._stands():
+            append_sample(self.run.system_jsonl, row)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from trainwiz.core.language import tr
@@ -35,14 +35,8 @@ class Setup:
     overfit_batches: int | None = None
 
     def changed(self, changes: Mapping[str, Any]) -> Setup:
-        """As the next attempt has it."""
-        names = {key.rpartition(".")[2]: value for key, value in changes.items()}
-        return replace(self, **{known.name: names[known.name] for known in fields(self) if known.name in names})
-
-    @classmethod
-    def from_json(cls, document: Any) -> Setup | None:
-        """None for null. Raises TypeError for what is no setup."""
-        return None if document is None else cls(**document)
+        """As the next attempt has it; `changes` are those of a Retry."""
+        return replace(self, **{key.rpartition(".")[2]: value for key, value in changes.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +57,8 @@ class StartOrder:
     setup: Setup | None = None
     """What a start by itself may change; None: the keeper never starts the training again."""
     renew: list[str] = field(default_factory=list)
-    """The command that writes the exported files again for changed settings and prints the launcher's `command`,
-    `environment` and `setup` as JSON; none: the next attempt is started as this one was."""
+    """The command that writes the exported files again for changed settings and prints the launcher's `command` and
+    `environment` as JSON; none: the next attempt is started as this one was."""
 
     accept: list[str] = field(default_factory=list)
     """Parts of the run's identity that may differ from its record (core.run.identity)."""
@@ -76,8 +70,8 @@ class StartOrder:
     def from_text(cls, text: str) -> StartOrder:
         """Raises ValueError, TypeError or KeyError when the text is not an order."""
         document: dict[str, Any] = json.loads(text)
-        owner, setup = ProcessId.from_json(document["owner"]), Setup.from_json(document["setup"])
-        return cls(**{**document, "owner": owner, "setup": setup})
+        setup = document["setup"] and Setup(**document["setup"])
+        return cls(**{**document, "owner": ProcessId.from_json(document["owner"]), "setup": setup})
 
 
 @dataclass(frozen=True, slots=True)

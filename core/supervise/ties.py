@@ -9,12 +9,11 @@ import signal
 import sys
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 
 from trainwiz.core.run.folder import RUN_MARK_VARIABLE
 from trainwiz.core.run.lost import ProcessId, all_pids, identify
-from trainwiz.core.telemetry.processes import tree_of
+from trainwiz.core.telemetry.processes import environment_of, tree_of
 
 # The two process controls of Linux that keep a tree together. Elsewhere they do nothing.
 
@@ -31,20 +30,15 @@ def _prctl(option: int, argument: int) -> bool:
     return _LIBC_PRCTL is not None and _LIBC_PRCTL(option, argument, 0, 0, 0) == 0
 
 
-def become_subreaper() -> bool:
-    """Orphaned descendants become children of this process, not of init. False where there is no such thing."""
-    return _prctl(PR_SET_CHILD_SUBREAPER, 1)
+def become_subreaper() -> None:
+    """Orphaned descendants become children of this process, not of init."""
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
-def die_with_parent(expected_parent: int | None = None) -> None:
-    """SIGKILL for this process as soon as the thread that made it ends.
-
-    With `expected_parent` (pid) it ends at once when that parent is gone already, for then the
-    signal would never come. An exec keeps the setting; a fork does not.
-    """
-    if not _prctl(PR_SET_PDEATHSIG, signal.SIGKILL):
-        return
-    if expected_parent is not None and os.getppid() != expected_parent:
+def die_with_parent(parent: int) -> None:
+    """SIGKILL for this process as soon as the thread that made it ends, and at once where `parent` (pid) is gone already,
+    for then the signal would never come. An exec keeps the setting; a fork does not."""
+    if _prctl(PR_SET_PDEATHSIG, signal.SIGKILL) and os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -74,28 +68,19 @@ def _end_when(name: str, is_over: Callable[[], bool]) -> None:
 
 def marked_processes(mark: str) -> list[int]:
     """The pids of all living processes (of this user) whose environment holds the mark of the run."""
-    needle = f"{RUN_MARK_VARIABLE}={mark}"
-    if sys.platform == "linux":
-        return [pid for pid in all_pids() if _carries(pid, needle)]
-    import psutil
-
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get(RUN_MARK_VARIABLE) == mark and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process.pid)
-        except (psutil.Error, OSError):
-            continue
-    return found
+    needle = f"{RUN_MARK_VARIABLE}={mark}".encode()
+    return [pid for pid in all_pids() if needle in _variables(pid) and identify(pid) is not None]
 
 
-def _carries(pid: int, needle: str) -> bool:
+def _variables(pid: int) -> list[bytes]:
+    """`NAME=value`, as the process was started; none where they cannot be read."""
+    if sys.platform != "linux":
+        return [f"{name}={value}".encode() for name, value in environment_of(pid).items()]
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
-            environment = file.read()
+            return file.read().split(b"\0")
     except OSError:
-        return False
-    return needle.encode() in environment.split(b"\0") and identify(pid) is not None
+        return []
 
 
 def run_processes(mark: str, keeper: int) -> set[int]:
@@ -126,20 +111,17 @@ def kill_marked(mark: str, spare: Collection[int], patience_s: float, keeper: in
 
 def send(pid: int, number: int) -> None:
     """A signal to a process that may be gone."""
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
-    except (ProcessLookupError, PermissionError):
-        return
 
 
 def reap() -> dict[int, int]:
     """Collect the children that have ended: pid -> exit code, negative for a signal."""
     ended: dict[int, int] = {}
     while True:
-        try:
+        pid, status = 0, 0
+        with contextlib.suppress(ChildProcessError):
             pid, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return ended
         if pid == 0:
             return ended
         ended[pid] = os.waitstatus_to_exitcode(status)
@@ -161,42 +143,31 @@ class Guard:
     """
 
     def __init__(self, mark: str) -> None:
-        self.mark = mark
-        self.pid, self._pipe = _fork(mark)
-
-    def replace(self) -> None:
-        """A new guard in place of one that was killed."""
-        os.close(self._pipe)
-        self.pid, self._pipe = _fork(self.mark)
+        """Raises OSError where no process can be made."""
+        read_end, self._pipe = os.pipe()
+        keeper = os.getpid()
+        self.pid = os.fork()
+        if self.pid:
+            os.close(read_end)
+            return
+        try:
+            os.close(self._pipe)
+            os.setsid()
+            signal.set_wakeup_fd(-1)
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+                signal.signal(number, signal.SIG_IGN)
+            if os.read(read_end, 1) != FAREWELL:
+                kill_marked(mark, spare={os.getpid(), keeper}, patience_s=GUARD_PATIENCE_S)
+        finally:
+            os._exit(0)
 
     def dismiss(self) -> None:
-        """The run ended in good order: the guard ends without doing anything."""
+        """The guard ends without doing anything; also for one that was killed."""
         with contextlib.suppress(OSError):
             os.write(self._pipe, FAREWELL)
         os.close(self._pipe)
-        try:
+        with contextlib.suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
-        except ChildProcessError:
-            return
-
-
-def _fork(mark: str) -> tuple[int, int]:
-    read_end, write_end = os.pipe()
-    keeper = os.getpid()
-    pid = os.fork()
-    if pid:
-        os.close(read_end)
-        return pid, write_end
-    try:
-        os.close(write_end)
-        os.setsid()
-        signal.set_wakeup_fd(-1)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
-            signal.signal(number, signal.SIG_IGN)
-        if os.read(read_end, 1) != FAREWELL:
-            kill_marked(mark, spare={os.getpid(), keeper}, patience_s=GUARD_PATIENCE_S)
-    finally:
-        os._exit(0)
 
 
 # The keeper's own log (supervisor.log is its stderr): never a reason to fail.
@@ -209,28 +180,13 @@ def log(text: str) -> None:
         sys.stderr.flush()
 
 
-class SideThread(ABC):
-    """A thread beside a run that must never end it: what goes wrong in it is a line of the log, once."""
+class SideWork:
+    """Work beside a run that must never end it: what goes wrong in it is a line of the log, once."""
 
-    def __init__(self, name: str, failing: str) -> None:
+    def __init__(self, failing: str) -> None:
         self.problem: str | None = None
         """What went wrong at the last try; None while all is well."""
         self._failing = failing
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Ends the thread; does not wait for a driver or a disk that hangs."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout=2.0)
-
-    @abstractmethod
-    def _work(self) -> None:
-        """What the thread does until `_stop` is set."""
 
     def _try(self, step: Callable[[], object]) -> None:
         problem = None
@@ -259,7 +215,6 @@ KEEPER_VARIABLE = "TRAINWIZ_KEEPER"
 
 LOOK_EVERY_S = 1.0
 
-_held = False
 _forked_by: int | None = None
 """The process that forks, where its main thread does."""
 
@@ -277,13 +232,10 @@ def hold_to_parent() -> bool:
     once a second, which covers other systems and a launcher that survives its keeper. Processes that
     this one forks later (data loaders) hold to it in the same way.
     """
-    global _held
     keeper = os.environ.get(KEEPER_VARIABLE, "")
     pid, _, start = keeper.partition(":")
     if not pid.isdigit() or not start or RUN_MARK_VARIABLE not in os.environ:
         return False
-    if _held:
-        return True
     # The launcher stands between keeper and training process: a parent that is the keeper or init
     # means that the launcher has died before this line.
     parent = os.getppid()
@@ -292,7 +244,6 @@ def hold_to_parent() -> bool:
     die_with_parent(parent)
     _end_when("lifeline", lambda: not _is(keeper))
     os.register_at_fork(before=_before_fork, after_in_child=_in_forked_child)
-    _held = True
     return True
 
 
@@ -310,6 +261,6 @@ def _before_fork() -> None:
 
 
 def _in_forked_child() -> None:
-    if _forked_by is not None and sys.platform == "linux":
+    if _forked_by is not None:
         # Its parent may have been killed before this line: then no signal would ever come.
         die_with_parent(_forked_by)

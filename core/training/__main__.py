@@ -110,7 +110,7 @@ def keep_by_hand(folder: Path, checkpoint: Path | None, stop: StopRequest) -> Ke
 
     try:
         if rank_of_this_process() == 0:
-            return KeptByHand.begin(folder, checkpoint, lambda: stop.requested)
+            return KeptByHand(folder, checkpoint, lambda: stop.requested)
         refuse_active(folder)
         return None
     except UsageError as error:

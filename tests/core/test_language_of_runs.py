@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 from trainwiz.core import language
@@ -17,7 +17,7 @@ from trainwiz.core.language import LANGUAGE_VARIABLE, tr, use_language
 from trainwiz.core.launch.actions import launch_line
 from trainwiz.core.run.folder import LAUNCH_SH, RunFolder
 from trainwiz.core.run.state import STATUS_WORDS, RunState, RunStatus, read_state, write_state
-from trainwiz.core.supervise.ending import Facts, how_it_ended
+from trainwiz.core.supervise.ending import Stopping, how_it_ended
 from trainwiz.core.telemetry.advice import gpu_advice
 from trainwiz.core.telemetry.snapshot import GpuReading
 
@@ -50,9 +50,9 @@ def test_what_a_framework_said_stays_as_it_was_said() -> None:
 
 def test_how_a_run_ended_is_a_sentence_in_the_language_and_codes_beside_it(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
-    asked: dict[str, Any] = {"stop_reason": "the exit of the command that started it", "stop_requested_s": 1.0}
-    facts = Facts(130, **asked, killed=False, now=False, begun=True, log_offset=0, oom_kills=0)
-    ended = how_it_ended(run, facts)
+    stopping = Stopping(None, lambda: False)
+    stopping.ask("the exit of the command that started it")
+    ended = how_it_ended(run, 130, stopping, begun=True)
     status, ending = ended.status, ended.exit
     assert (status, ending.cause) == ("stopped", "user_stop")
     assert is_chinese(ending.message) and "command" not in ending.message

@@ -14,7 +14,8 @@ from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import RunState
 from trainwiz.core.supervise import ending
 from trainwiz.core.supervise import recorder as gpu_ledger
-from trainwiz.core.supervise.ending import Facts, GpuLedger, SaveProgress, how_it_ended, verified_words
+from trainwiz.core.supervise.ending import GpuLedger, SaveProgress, Stopping, how_it_ended, verified_words
+from trainwiz.core.supervise.keeper import remember
 from trainwiz.core.supervise.ties import run_processes
 
 from tests.each import each
@@ -25,8 +26,10 @@ from tests.fakes.nvml import GIB, MIB
 def test_a_late_stop_takes_nothing_back(tmp_path: Path, exit_code: int, asked_by: str | None, status: str) -> None:
     run = RunFolder(tmp_path)
     run.file("outcome.json").write_text(json.dumps({"outcome": "finished", "step": 9, "max_steps": 9}))
-    facts = Facts(exit_code, asked_by, 1.0 if asked_by else None, False, False, True, 0, 0)
-    assert how_it_ended(run, facts).status == status
+    stopping = Stopping(None, lambda: False)
+    if asked_by:
+        stopping.ask(asked_by)
+    assert how_it_ended(run, exit_code, stopping, begun=True).status == status
 
 
 RANK_INTERRUPTED = "failed (exitcode: -2) local_rank: 1 (pid: 28593) of binary: /usr/bin/python\n"
@@ -43,7 +46,7 @@ def test_an_interrupt_from_outside(
 ) -> None:
     run = RunFolder(tmp_path)
     run.train_log.write_text(log)
-    found = how_it_ended(run, Facts(exit_code, None, None, False, False, begun, 0, 0))
+    found = how_it_ended(run, exit_code, Stopping(None, lambda: False), begun=begun, oom_kills=0)
     assert (found.status, found.exit.cause, found.killed_by) == ended
     assert said in found.exit.message
 
@@ -72,7 +75,8 @@ def test_a_save_that_hangs_is_cut_after_a_while(tmp_path: Path) -> None:
 def test_a_history_that_cannot_be_written_ends_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full = Mock(side_effect=OSError(28, "No space left on device"))
     monkeypatch.setattr("trainwiz.core.history.run.record_run", full)
-    ending.write_last_state(RunFolder(tmp_path), RunState(status="finished"), lambda: True, lambda: True)
+    remember(RunFolder(tmp_path), RunState(status="finished"))
+    assert full.called
 
 
 OURS, ANOTHER, DESKTOP = 4_000_001, 4_000_002, 300 * MIB
@@ -89,9 +93,9 @@ FREE = "All processes of the run have ended, and its {} GiB of GPU memory is fre
 LEDGER: list[tuple[list[Any], Any, tuple[str, int] | None, str]] = [
     # What was held is remembered when samples go on, and what is given back late is waited for.
     ([FULL, card()], [FULL, card(processes={ANOTHER: 100 * MIB})], ("free", 6 * GIB), FREE.format("6.0")),
-    ([FULL], [FULL], ("held", 6 * GIB), f"Process {OURS} is still listed on a GPU, with 6.0 GiB"),
+    ([FULL], [FULL], ("held", 6 * GIB), "GPU 0 still has 6.0 GiB in use that it did not have before the run"),
     # Where the driver names no process of ours the card is compared with before.
-    ([NOT_NAMED], [NOT_NAMED], ("unclear", 5 * GIB), "GPU 0 has 5.0 GiB more in use than before the run"),
+    ([NOT_NAMED], [NOT_NAMED], ("held", 5 * GIB), "GPU 0 still has 5.0 GiB in use"),
     ([NOT_NAMED], [card()], ("free", 5 * GIB), FREE.format("5.0")),
     # Where nothing was held nothing is looked for.
     ([card(DESKTOP + 100 * MIB, {ANOTHER: 100 * MIB})], [], None, "All processes of the run have ended."),

@@ -1,20 +1,19 @@
-"""The recorder over the fake driver, and its SampleFile: bounded for ever, whole where it is new, even where it is old."""
+"""The recorder over the fake driver, and its file: bounded for ever, whole where it is new, even where it is old."""
 
 import itertools
 import json
 import statistics
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.supervise import recorder as recorder_module
 from trainwiz.core.supervise import ties
-from trainwiz.core.supervise.recorder import Recorder, SampleFile
+from trainwiz.core.supervise.recorder import Recorder, append_sample
+from trainwiz.core.telemetry.machine import MachineSampler
 
 from tests.core.supervise.conftest import system_lines as rows
 from tests.core.supervise.conftest import until as wait_for
@@ -35,29 +34,26 @@ def record(run: RunFolder, until: Callable[[], bool]) -> Recorder:
 def test_a_line_holds_the_machine_and_the_next_attempt_knows_the_peak(driver: FakeNvml, run: RunFolder) -> None:
     driver.write([FakeGpu(utilization=5, memory_used=9 * GIB), FakeGpu(lost=True)])
     record(run, lambda: len(rows(run)) >= 2)
-    first, second = rows(run)[:2]
-    assert set(second) == {"time_s", "gpus", "host", "processes", "unavailable"}
+    second = rows(run)[1]
+    assert set(second) == {"time_s", "gpus", "host", "processes", "unavailable", "so_far"}
     assert [gpu["utilization_percent"] for gpu in second["gpus"]] == [5, None]
     assert second["host"]["ram_used_bytes"] > 0 and second["processes"][0]["rss_bytes"] > 0
-    assert "so_far" in first, "whoever enters the file at this attempt knows the earlier ones"
     seen = len(rows(run))
     driver.write([FakeGpu(memory_used=GIB)])
     record(run, lambda: len(rows(run)) > seen)
     assert 9 * GIB in rows(run)[seen]["so_far"]["peak_gpu_bytes"].values()
 
 
-def test_a_driver_that_hangs_delays_no_stop(driver: FakeNvml, run: RunFolder) -> None:
-    driver.write([FakeGpu()], delay_s=5.0)
+def test_a_driver_that_hangs_delays_no_stop(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, answers = threading.Event(), threading.Event()
+    monkeypatch.setattr(MachineSampler, "sample", lambda self: {"asked": asked.set(), "answered": answers.wait()})
     one = Recorder(run, 0.05)
     one.start()
-    time.sleep(0.3)
-    started_s = time.monotonic()
+    assert asked.wait(600)
     one.stop()
-    assert time.monotonic() - started_s < 4.5
-    driver.write([FakeGpu()])
-    for thread in threading.enumerate():
-        if thread.name == "recorder":
-            thread.join(timeout=600)
+    assert one._thread.is_alive()
+    answers.set()
+    one._thread.join(timeout=600)
 
 
 def test_a_folder_that_is_gone_is_one_line_in_the_log(
@@ -73,63 +69,46 @@ def test_a_folder_that_is_gone_is_one_line_in_the_log(
     assert record(gone, lambda: len(rows(gone)) >= 2).problem is None
 
 
-def test_a_file_that_was_thinned_says_at_once_what_was_so_far(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A viewer enters the file near its end: without it, it would not know the peaks of what was left out."""
-    monkeypatch.setattr(recorder_module, "SO_FAR_EVERY_BYTES", 4_000)
-    for name, bound in (("MOST_BYTES", 20_000), ("NEWEST_BYTES", 3_000), ("OLDER_BYTES", 3_000)):
-        monkeypatch.setattr(recorder_module, name, bound)
-    one = Recorder(run, 1.0)
-    thinned = 0
-    for second in range(1_000):
-        before = run.system_jsonl.stat().st_size if second else 0
-        one._write({"time_s": float(second), "processes": [{"pid": 1, "role": "trainer", "rss_bytes": 9_000 - second}]})
-        one._thin()
-        if run.system_jsonl.stat().st_size < before:
-            thinned += 1
-            one._write({"time_s": second + 0.5, "processes": []})
-            assert rows(run)[-1]["so_far"]["peak_trainer_rss_bytes"] == 9_000
-    assert thinned > 3
+def test_a_system_that_gives_no_thread_ends_no_run(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = Recorder(run, 0.05)
+    with monkeypatch.context() as patch:
+        patch.setattr(one._thread, "start", Mock(side_effect=RuntimeError("can't start new thread")))
+        one.start()
+    assert "can't start new thread" in (one.problem or "")
+    one.stop()
 
 
-# SampleFile
+# system.jsonl
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "system.jsonl"
-
-
-def row(second: float, **more: Any) -> dict[str, Any]:
-    return {"time_s": second, "gpus": [], "host": {"cpu_percent": 1.0}, "filler": "x" * 60, **more}
-
-
-@pytest.fixture
-def file(path: Path, monkeypatch: pytest.MonkeyPatch) -> SampleFile:
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """With small bounds."""
     for name, bound in (("MOST_BYTES", 60 * KIB), ("NEWEST_BYTES", 20 * KIB), ("OLDER_BYTES", 20 * KIB)):
         monkeypatch.setattr(recorder_module, name, bound)
-    return SampleFile(path)
+    return tmp_path / "system.jsonl"
 
 
 def times(path: Path) -> list[float]:
     return [json.loads(line)["time_s"] for line in path.read_text().splitlines()]
 
 
-def fill(file: SampleFile, seconds: range) -> int:
+def fill(path: Path, seconds: range) -> int:
     """Appends a row a second; how often the file was thinned."""
     thinned = 0
     for second in seconds:
-        file.append(row(float(second)))
-        thinned += file.thin()
+        before = path.stat().st_size if path.exists() else 0
+        append_sample(path, {"time_s": float(second), "gpus": [], "host": {"cpu_percent": 1.0}, "filler": "x" * 60})
+        thinned += path.stat().st_size < before
     return thinned
 
 
-def test_it_stays_below_its_bound_the_newest_whole_and_the_old_evenly_spread(path: Path, file: SampleFile) -> None:
+def test_it_stays_below_its_bound_the_newest_whole_and_the_old_evenly_spread(path: Path) -> None:
     path.touch()
     path.chmod(0o640)
     largest = thinned = 0
     for start in range(0, 8_000, 50):
-        thinned += fill(file, range(start, start + 50))
+        thinned += fill(path, range(start, start + 50))
         largest = max(largest, path.stat().st_size)
     assert largest <= 61 * KIB and thinned > 10
     kept = times(path)
@@ -143,14 +122,12 @@ def test_it_stays_below_its_bound_the_newest_whole_and_the_old_evenly_spread(pat
     assert path.stat().st_mode & 0o777 == 0o640, "as readable as the one before"
 
 
-def test_a_thinning_that_fails_is_tried_again(path: Path, file: SampleFile, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thinning_that_fails_is_tried_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(recorder_module.shutil, "copymode", Mock(side_effect=OSError(28, "No space left on device")))
         with pytest.raises(OSError, match="No space"):
-            fill(file, range(2_000))
+            fill(path, range(2_000))
         tries = len(times(path))
         assert [entry.name for entry in path.parent.iterdir()] == ["system.jsonl"], "nothing half-made stays"
-        fill(file, range(tries, tries + 10))
-        assert len(times(path)) == tries + 10
-    assert fill(file, range(tries + 10, tries + 400)) > 0
-    assert path.stat().st_size <= 61 * KIB
+    assert fill(path, range(tries, tries + 400)) > 0
+    assert times(path)[:1] == [0.0] and path.stat().st_size <= 61 * KIB

@@ -128,7 +128,7 @@ class Started:
     def follow(self, attempt: int, cause: str) -> None:
         retry = self.after(cause)
         assert isinstance(retry, Retry)
-        self.retrying.prepare(attempt, cause, retry, lambda: True)
+        self.retrying.prepare(attempt, cause, retry, lambda: None)
 
 
 def test_what_an_earlier_start_changed_stays(tmp_path: Path) -> None:

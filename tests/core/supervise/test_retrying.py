@@ -30,7 +30,7 @@ from pathlib import Path
 now = changes_now(RunFolder(Path(sys.argv[1])))
 variables = {"STEPS": "40", "STEP_S": "0.1", "SEEN": json.dumps(now)}
 told = ["bash", "-c", 'printenv SEEN > "$0"; exec "$@"', sys.argv[1] + "/seen.json", *sys.argv[2:]]
-print(json.dumps({"command": told, "environment": variables, "setup": None}))
+print(json.dumps({"command": told, "environment": variables}))
 """
 
 
@@ -112,7 +112,7 @@ from pathlib import Path
 log = Path(sys.argv[1], "train.log")
 log.rename(log.with_name("before.log"))
 log.mkdir()
-print(json.dumps({"command": sys.argv[2:], "environment": {}, "setup": None}))
+print(json.dumps({"command": sys.argv[2:], "environment": {}}))
 """
 
 
@@ -127,7 +127,7 @@ def test_a_next_attempt_that_cannot_begin_is_a_sentence_and_none(start: Starter)
 
 
 def test_what_the_child_says_that_writes_the_next_attempt() -> None:
-    answer = {"command": ["x"], "environment": {}, "setup": None}
+    answer = {"command": ["x"], "environment": {}}
     assert renew([sys.executable, "-c", f"import json; print(json.dumps({answer!r}))"], {}) == answer
     error = """print('{"error": "run.yaml is broken."}')"""
     silent = (("raise SystemExit('no such module')", "(no such module)"), ("", "(no output)"))

@@ -116,9 +116,9 @@ def test_every_step_sees_what_it_would_have_seen(tmp_path: Path, monkeypatch: py
     put_away_last_attempt(run, 1)
     write_recoveries(run, [Recovery(2, "cuda_oom", SAVED, 0.0, retry.changes)])
     monkeypatch.chdir(folder)
-    answer = prepare_again(run)
-    assert answer["setup"]["micro_batch_size"] == SMALLER
+    prepare_again(run)
     now = changed_config(run)
+    assert now.batch.micro_batch_size == SMALLER
     train(folder, now, "--resume", f"checkpoint-{SAVED}", recording=True)
 
     for path in (whole, folder):
