@@ -45,14 +45,10 @@ def settings_of(
             yield Setting(name, value, lines.get(name))
 
 
-def take(
-    imported: Imported, settings: Sequence[Setting], rules: Mapping[str, Rule], otherwise: str | None = None
-) -> None:
-    """Put every setting where its rule says, or for the reason of its section, or `otherwise`, nowhere."""
-    imported.settings.update((setting.name, setting) for setting in settings)
-    for setting in settings:
-        of_section = rules.get(setting.name.partition(".")[0])
-        imported.place(setting, rules.get(setting.name, of_section if isinstance(of_section, str) else otherwise))
+def rule_in(rules: Mapping[str, Rule], name: str) -> Rule | None:
+    """Of the setting, else the reason of its section."""
+    of_section = rules.get(name.partition(".")[0])
+    return rules.get(name, of_section if isinstance(of_section, str) else None)
 
 
 # The file of accelerate (ClusterConfig of 0.5 to 1.15), with the keys of its sections behind a dot.
@@ -78,9 +74,11 @@ def read_accelerate(document: YamlDocument, file: str) -> Imported:
         imported.drop(setting, why)
     if kind == "deepspeed" and ZERO_FILE in {setting.name for setting in settings}:
         beside = [one for one in settings if one.name.startswith("deepspeed_config.") and one.name != ZERO_FILE]
-        take(imported, beside, {}, IN_THAT_FILE)
+        imported.take(beside, lambda _: IN_THAT_FILE)
         ignored += beside
-    take(imported, [setting for setting in settings if setting not in ignored], ACCELERATE)
+    imported.take(
+        [setting for setting in settings if setting not in ignored], lambda setting: rule_in(ACCELERATE, setting.name)
+    )
     return imported
 
 
@@ -220,7 +218,7 @@ def read_launcher(file: str, program: str, options: Sequence[Setting]) -> Import
     """What a launcher comes to, with its options and the variables in front of it."""
     imported = Imported("launch_command", file, is_launcher=True, counts_all_nodes=program == "accelerate")
     settings = [_as_in_file(option) for option in options]
-    take(imported, settings, ACCELERATE)
+    imported.take(settings, lambda setting: rule_in(ACCELERATE, setting.name))
     if program in ("deepspeed", "python", "framework") and GPUS in imported.values:
         imported.defaults[PROCESSES] = len(imported.values[GPUS])
     if program == "torchrun" and not {"num_processes", ""} & set(imported.settings):
@@ -253,7 +251,7 @@ def read_deepspeed(values: Mapping[Any, Any], lines: Mapping[str, int], file: st
     """Every key of the file with its place."""
     imported = Imported("deepspeed", file)
     settings = list(settings_of(values, lines, DEEPSPEED_SECTIONS.__contains__))
-    take(imported, settings, DEEPSPEED, NOT_OFFERED)
+    imported.take(settings, lambda setting: rule_in(DEEPSPEED, setting.name) or NOT_OFFERED)
     return imported
 
 

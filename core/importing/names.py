@@ -145,6 +145,14 @@ TRAINER: Mapping[str, Rule] = for_each({
     "tokenizer_name": to("model.tokenizer"),
     "source_lang": to("model.source_language"),
     "target_lang": to("model.target_language"),
+    "finetuning_type": to(
+        "peft.method", {"lora": "lora", "qlora": "lora", "full": "none"}, mark("trainwiz trains all weights, or uses LoRA.")
+    ),
+    "load_in_4bit use_4bit": to("engine.base_precision", {"yes": "nf4"}, OFF),
+    "load_in_8bit use_8bit": to("engine.base_precision", {"yes": "int8"}, OFF),
+    "quantization_bit": to("engine.base_precision", {"4": "nf4", "8": "int8"}),
+    "stage": to("task", {"pt": "causal-lm", "sft": "causal-lm"}, NOT_SUPPORTED),
+    "rl": NOT_SUPPORTED,
     "use_peft": to("peft.method", {"yes": "lora", "no": "none"}),
     "use_rslora peft_use_rslora": to("peft.rslora"),
     "use_dora peft_use_dora": to("peft.dora"),
@@ -163,7 +171,7 @@ _SAME: Mapping[str, str] = {
     "pretrained_model_name_or_path model",
     "tokenizer_name": "tokenizer_name_or_path tokenizer_path tokenizer tokenizer_config",
     "attn_implementation": "attention_implementation _attn_implementation",
-    "dataset_name": "dataset_path dataset_id dataset dataset_name_or_path data_path train_file train_data_file "
+    "dataset_name": "datasets dataset_path dataset_id dataset dataset_name_or_path data_path train_file train_data_file "
     "train_data train_data_path train_dataset data_files",
     "dataset_config_name": "dataset_config",
     "dataset_train_split": "train_split dataset_split split",
@@ -247,15 +255,15 @@ LORA_DEFAULTS: Defaults = {
 TASK_OF_ENDING: Mapping[str, Task] = {
     "ForSeq2SeqLM": "seq2seq", "ForConditionalGeneration": "seq2seq", "Seq2SeqTrainingArguments": "seq2seq",
     "Seq2SeqTrainer": "seq2seq", "DataCollatorForSeq2Seq": "seq2seq", "MarianMTModel": "seq2seq",
-    "run_summarization": "seq2seq", "run_translation": "seq2seq", "SEQ_2_SEQ_LM": "seq2seq",
+    "run_summarization": "seq2seq", "run_translation": "seq2seq", "seq_2_seq_lm": "seq2seq",
     "max_source_length": "seq2seq", "max_target_length": "seq2seq", "predict_with_generate": "seq2seq",
     "ForCausalLM": "causal-lm", "LMHeadModel": "causal-lm", "SFTConfig": "causal-lm", "SFTTrainer": "causal-lm",
-    "run_clm": "causal-lm", "sft": "causal-lm", "CAUSAL_LM": "causal-lm",
+    "run_clm": "causal-lm", "sft": "causal-lm", "causal_lm": "causal-lm",
     "ForMaskedLM": "masked-lm", "mlm": "masked-lm", "mlm_probability": "masked-lm",
     "ForSequenceClassification": "sequence-classification", "run_glue": "sequence-classification",
-    "run_classification": "sequence-classification", "SEQ_CLS": "sequence-classification",
+    "run_classification": "sequence-classification", "seq_cls": "sequence-classification",
     "ForTokenClassification": "token-classification", "run_ner": "token-classification",
-    "TOKEN_CLS": "token-classification",
+    "token_cls": "token-classification",
 }  # fmt: skip
 """Ends of the names of classes of transformers and TRL, task types of peft, arguments and scripts of their examples
 without ".py" and _no_trainer."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
@@ -69,8 +69,8 @@ class Unresolved:
 
 
 def is_nothing(value: Any) -> bool:
-    """None, or text that says none."""
-    return value is None or (isinstance(value, str) and value.strip().lower() in ("", "none", "null", "~"))
+    """None, nothing in brackets, or text that says none."""
+    return value in (None, [], {}) or (isinstance(value, str) and value.strip().lower() in ("", "none", "null", "~"))
 
 
 def word(value: Any) -> str:
@@ -234,6 +234,14 @@ class Imported:
         """Likewise; None where it is no number."""
         return number(self.settings[name].value) if name in self.settings else None
 
+    def take(self, settings: Sequence[Setting], rule_of: Callable[[Setting], Rule | None]) -> None:
+        """Put every setting where its rule says; each can look at the others of its text."""
+        for setting in settings:
+            if setting.name not in self.settings or not is_nothing(setting.value):
+                self.settings[setting.name] = setting
+        for setting in settings:
+            self.place(setting, rule_of(setting))
+
     def place(self, setting: Setting, rule: Rule | None) -> None:
         """Put one setting where its rule says."""
         value, written = setting.value, setting.as_written()
@@ -358,8 +366,6 @@ SENTENCES: Mapping[str, str] = {
     "broken_file": "{file}, line {line}: this is not valid Python ({reason}).",
     "changed_later": "{name} is changed after it is set, and only running the script would show the result; it is "
     "ignored, so set the value you want.",
-    "contradiction.both_halves": "fp16 and bf16 are both on, which transformers refuses; neither is used, so set "
-    "engine.precision.",
     "contradiction.contradicts": "{place} sets {total} sequences per step, but micro-batch x accumulation {window} x {world} "
     "processes is another number; micro-batch and accumulation are used.",
     "contradiction.one_process": "distributed_type NO starts one process, so {name} {value} has no effect; for several "

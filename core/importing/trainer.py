@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from trainwiz.core.config.values import Task
 from trainwiz.core.config.yaml_text import YamlDocument
 from trainwiz.core.estimate.architecture import ALL_LINEAR
 from trainwiz.core.importing import names as table
@@ -21,7 +20,6 @@ from trainwiz.core.importing.report import (
     Setting,
     Unresolved,
     WrongValue,
-    is_nothing,
     number,
     shown,
     word,
@@ -54,13 +52,12 @@ def _schedule_options(imported: Imported, setting: Setting) -> Became:
         options = parse_json(options) if isinstance(options, str) else options
     if not isinstance(options, Mapping):
         raise WrongValue
-    share, peak = number(options.get("min_lr_rate")), imported.number("learning_rate")
-    end = options.get("min_lr", options.get("lr_end"))
-    if end is None and share is not None and peak is not None:
-        end = float(f"{peak * share:.6g}")
-    if end is not None:
-        return {"training.final_learning_rate": end}
-    return mark("trainwiz has no setting for these schedule options.") if options else UNSET
+    end, share, peak = options.get("min_lr", options.get("lr_end")), options.get("min_lr_rate"), "learning_rate"
+    if end is None and number(share) is not None and imported.number(peak) is not None:
+        end = float(f"{imported.number(peak) * number(share):.6g}")
+    if end is None:
+        return mark("trainwiz has no setting for these schedule options.")
+    return {"training.final_learning_rate": end}
 
 
 def _warmup(imported: Imported, setting: Setting) -> Became:
@@ -82,21 +79,13 @@ def _epochs(imported: Imported, setting: Setting) -> Became:
     return {"training.epochs": setting.value}
 
 
-def _steps(key: str, value: Any) -> Became:
-    """A number of steps; a value below 1 is a share of all of them."""
-    steps = number(value)
-    if steps is not None and 0 < steps < 1:
-        return mark("It is a share of all steps, and the number of steps is not specified.")
-    return {key: value}
-
-
 def _every(key: str, beside: str) -> Rule:
     """Every so many steps, unless the strategy beside it counts something else."""
 
     def rule(imported: Imported, setting: Setting) -> Became:
         if imported.word(beside) not in ("", "steps"):
             return mark("The corresponding strategy does not count steps.")
-        return _steps(key, setting.value)
+        return {key: setting.value}
 
     return rule
 
@@ -107,7 +96,7 @@ def _eval_strategy(imported: Imported, setting: Setting) -> Became:
         return {"evaluation.every_epoch": True}
     if strategy == "steps":
         steps = imported.number("eval_steps") or imported.number("logging_steps")
-        return _steps("evaluation.every_steps", steps or 500)  # TrainingArguments.logging_steps
+        return {"evaluation.every_steps": steps or 500}  # TrainingArguments.logging_steps
     if strategy != "no":
         raise WrongValue
     if imported.word("do_eval") == "yes":
@@ -117,15 +106,11 @@ def _eval_strategy(imported: Imported, setting: Setting) -> Became:
 
 def _half(imported: Imported, setting: Setting) -> Became:
     """fp16 or bf16. Off says nothing: a Trainer then takes the launcher's precision, and fp32 where that has none."""
-    if _weights_are_bf16(imported) and setting.name == "bf16":
-        return WEIGHTS_ARE_BF16
     if word(setting.value) == "no":
         return OFF
-    if imported.word("fp16") == imported.word("bf16") == "yes":
-        if setting.name == "fp16":
-            imported.say(setting, "contradiction.both_halves")
-        return mark("Only one of fp16 and bf16 can be enabled.")
-    return {"engine.precision": {"yes": setting.name}.get(word(setting.value), setting.value)}
+    if setting.name == "bf16" and _weights_are_bf16(imported):
+        return WEIGHTS_ARE_BF16
+    return {"engine.precision": setting.name if word(setting.value) == "yes" else setting.value}
 
 
 def _weights_are_bf16(imported: Imported) -> bool:
@@ -158,14 +143,12 @@ def _deepspeed(imported: Imported, setting: Setting) -> Became:
 
 
 def _fsdp(_: Imported, setting: Setting) -> Became:
-    """The options of old ("full_shard auto_wrap offload"), or only on and off."""
-    value = setting.value
-    options = {word(option) for option in (value if isinstance(value, list) else str(value).split())}
-    if options <= {"", "no"}:
+    """Only on and off, or the options of old."""
+    options = " ".join(map(str, setting.value)) if isinstance(setting.value, list) else setting.value
+    if word(options) == "no":
         return OFF
-    less = next((option for option in sorted(options) if option.startswith(("shard", "hybrid"))), "")
-    strategy = {"engine.strategy": "ddp" if "no_shard" in options else less or "fsdp"}
-    return strategy | ({"engine.offload": "all"} if "offload" in options else {})
+    is_plain = word(options) in ("yes", "full_shard", "full_shard auto_wrap")
+    return {"engine.strategy": "fsdp" if is_plain else options}
 
 
 # The model and its adapters.
@@ -182,16 +165,7 @@ def _config(imported: Imported, setting: Setting) -> Became:
     return {"model.name": setting.value, "model.init": "scratch"}
 
 
-def _method(_: Imported, setting: Setting) -> Became:
-    """finetuning_type: lora, full, freeze; peft_type: LORA, PeftType.LORA; adapter: qlora."""
-    name = word(setting.value)
-    if name not in ("lora", "qlora", "full", "none"):
-        return mark("trainwiz trains all weights, or uses LoRA.")
-    quantized = {"engine.base_precision": "nf4"} if name == "qlora" else {}
-    return {"peft.method": "lora" if "lora" in name else "none"} | quantized
-
-
-LORA_SETTINGS = ("lora_r", "lora_alpha", "lora_dropout", "lora_target_modules", "q_lora")
+LORA_SETTINGS = ("lora_r", "lora_alpha", "lora_dropout", "lora_target_modules")
 
 
 def wants_adapters(imported: Imported) -> bool:
@@ -213,73 +187,57 @@ def _targets(_: Imported, setting: Setting) -> Became:
     return {"peft.targets": re.findall(r"[\w.]+", targets) if isinstance(targets, str) else targets}
 
 
-QUANTIZED = ("load_in_4bit", "load_in_8bit", "use_4bit", "use_8bit", "quantization_bit", "q_lora")
 OF_ADAPTERS = table.words(
     "lora_r lora_alpha lora_dropout use_rslora peft_use_rslora use_dora peft_use_dora adapter_name_or_path "
-    "modules_to_save lora_target_linear lora_target_modules"
-).union(QUANTIZED)
-
-
-def _quantized(_: Imported, setting: Setting) -> Became:
-    """load_in_4bit, use_8bit, quantization_bit: 4, q_lora."""
-    bits = str(setting.value).strip()
-    if bits in ("16", "32") or word(bits) == "no":
-        return OFF
-    return {"engine.base_precision": "int8" if bits == "8" or "8" in setting.name else "nf4"}
-
+    "modules_to_save lora_target_linear lora_target_modules load_in_4bit load_in_8bit use_4bit use_8bit quantization_bit"
+)
 
 # The data.
 
+OF_SOURCE = {"path": "name", "id": "name", "split": "split", "name": "subset"}
+"""Keys of an entry of axolotl's `datasets`."""
 
-def _names(value: Any) -> list[Any]:
-    """The data sets of one setting: a name, a list, "a,b", or a mapping of names to shares (dataset_mixer)."""
-    if isinstance(value, str):
-        return [name for name in re.split(r"\s*,\s*", value.strip()) if name]
-    if isinstance(value, Mapping) and not all(number(share) for share in value.values()):
+
+def _sources(imported: Imported, setting: Setting) -> list[dict[str, Any]]:
+    """What a setting names: a name, "a,b", a list of names or of entries, of which the rest is left unknown."""
+    value = re.split(r"\s*,\s*", setting.value.strip(" ,")) if isinstance(setting.value, str) else setting.value
+    entries = [
+        item if isinstance(item, Mapping) else {"path": item}
+        for item in (value if isinstance(value, list) else [value])
+    ]
+    if not all({"path", "id"} & set(entry) for entry in entries):
         raise WrongValue
-    items = list(value) if isinstance(value, list | Mapping) else [value]
-    return [item.get("path", item.get("id")) if isinstance(item, Mapping) else item for item in items]
+    for entry in entries:
+        for name in entry.keys() - OF_SOURCE:
+            imported.leave_unknown(Setting(f"{setting.as_written()}.{name}", entry[name], setting.line))
+    return [{OF_SOURCE[name]: entry[name] for name in OF_SOURCE if name in entry} for entry in entries]
 
 
 def _data(imported: Imported, setting: Setting) -> Became:
-    """A name or several; an entry of axolotl's `datasets` may name its split and subset, the rest is left unknown."""
-    if setting.name != "dataset_name" and "dataset_name" in imported.settings:
-        return mark("trainwiz mixes datasets by their number of rows; it has no mixing weights.")
-    sources: list[dict[str, Any]] = [{"name": name} for name in _names(setting.value)]
-    for source, item in zip(sources, setting.value if isinstance(setting.value, list) else (), strict=False):
-        for name, value in item.items() if isinstance(item, Mapping) else ():
-            if name in ("split", "name") and value:
-                source["split" if name == "split" else "subset"] = value
-            elif name not in ("path", "id", "split", "name"):
-                imported.leave_unknown(Setting(f"{setting.as_written()}.{name}", value, setting.line))
-    if not sources:
-        raise WrongValue
-    if len(sources) == 1:
-        return {f"data.sources.0.{key}": value for key, value in sources[0].items()}
-    return {"data.sources": sources}
+    sources = _sources(imported, setting)
+    if len(sources) > 1:
+        return {"data.sources": sources}
+    return {f"data.sources.0.{key}": value for key, value in sources[0].items()}
 
 
 def _of_source(name: str) -> Rule:
-    """A detail of the one data set; without its name, or with several, there is nothing that it belongs to."""
+    """A detail of the one data set, which is placed before it."""
 
     def rule(imported: Imported, setting: Setting) -> Became:
-        given = [imported.settings.get(key) for key in ("dataset_name", "dataset_mixer", "datasets")]
-        named = next((one.value for one in given if one is not None), None)
-        if named is None or isinstance(named, Unresolved) or len(_names(named)) != 1:
+        if "data.sources.0.name" not in imported.values:
             return mark("It describes one dataset, and none or several are specified.")
         return {f"data.sources.0.{name}": setting.value}
 
     return rule
 
 
-def _validation(_: Imported, setting: Setting) -> Became:
-    return {"data.validation_sources": [{"name": name} for name in _names(setting.value)]}
+def _validation(imported: Imported, setting: Setting) -> Became:
+    return {"data.validation_sources": _sources(imported, setting)}
 
 
 def _evaluated_rows(imported: Imported, setting: Setting) -> Became:
     """At most so many rows, held out where no validation file is named."""
-    rows = number(setting.value)
-    if rows is not None and 0 < rows < 1:
+    if 0 < (number(setting.value) or 0) < 1:
         return mark("It is a share of the rows; a run holds out a fixed number of rows (data.validation_rows).")
     if "validation_file" in imported.settings:
         return mark("A run evaluates all rows of the validation file, unless data.validation_sources limits them.")
@@ -293,22 +251,11 @@ def _packing(imported: Imported, setting: Setting) -> Became:
     return {"data.packing": setting.value}
 
 
-def _stage(imported: Imported, setting: Setting) -> Became:
-    """LLaMA-Factory's `stage`, axolotl's `rl`: pt and sft are language modelling, the others are not."""
-    stage = word(setting.value)
-    if stage in ("pt", "sft"):
-        return {"task": "causal-lm"}
-    if stage.endswith(table.OTHER_ENDINGS):
-        imported.say(setting, "other_training", name=stage.upper())
-    return None
-
-
 def _chat_template(_: Imported, setting: Setting) -> Became:
     """A file, or one of two names; the model whose template is meant is none."""
-    template = str(setting.value)
-    known = template.endswith(".jinja") or template == "chatml"
-    if known or template == "tokenizer_default":
-        return {"model.chat_template": template if known else "own"}
+    template = {"tokenizer_default": "own"}.get(str(setting.value), str(setting.value))
+    if template in ("own", "chatml") or template.endswith(".jinja"):
+        return {"model.chat_template": template}
     return mark("trainwiz has no chat template of this name; give its file with model.chat_template.")
 
 
@@ -342,10 +289,8 @@ RULES: Mapping[str, Rule] = {
     "fsdp": _fsdp,
     "model_name_or_path": _model,
     "config_name": _config,
-    "finetuning_type": _method,
     "lora_target_modules": _targets,
-    **dict.fromkeys(QUANTIZED, _quantized),
-    **dict.fromkeys(("dataset_name", "dataset_mixer", "datasets"), _data),
+    "dataset_name": _data,
     "dataset_config_name": _of_source("subset"),
     "dataset_train_split": _of_source("split"),
     "text_column": _of_source("text_column"),
@@ -355,8 +300,6 @@ RULES: Mapping[str, Rule] = {
     "max_eval_samples": _evaluated_rows,
     "val_size": _evaluated_rows,
     "packing": _packing,
-    "stage": _stage,
-    "rl": _stage,
     "metric_for_best_model": _metric,
     "report_to": _reporters,
     "chat_template": _chat_template,
@@ -372,20 +315,20 @@ def is_known(name: str) -> bool:
 # All settings of one text.
 
 
-def fill(imported: Imported, settings: Iterable[Setting], hints: Iterable[Setting] = (), program: str = "") -> None:
+def fill(imported: Imported, settings: Iterable[Setting], hints: Sequence[Setting] = (), program: str = "") -> None:
     """Put every setting into the report. `hints` are the classes and scripts that the text names; of the class
     `program` ("SFTConfig") the defaults hold for what is left out, of none where it is empty."""
     imported.program = program
     called = [setting.called(table.CANONICAL.get(setting.name, setting.name)) for setting in settings]
     # Of several spellings of one setting today's counts: steps of a warmup win over its ratio (get_warmup_steps of 4.x).
-    called.sort(key=lambda setting: setting.name == setting.as_written().replace("-", "_"))
-    for setting in called:
-        if setting.name not in imported.settings or not is_nothing(setting.value):
-            imported.settings[setting.name] = setting
-    for setting in called:
+    called.sort(key=lambda one: (one.name != "dataset_name", one.name == one.as_written().replace("-", "_")))
+
+    def rule_of(setting: Setting) -> Rule | None:
         idle = setting.name in OF_ADAPTERS and not wants_adapters(imported)
-        imported.place(setting, NO_ADAPTERS if idle else RULES.get(setting.name))
-    _place_task(imported, list(hints))
+        return NO_ADAPTERS if idle else RULES.get(setting.name)
+
+    imported.take(called, rule_of)
+    _place_task(imported, hints)
     if wants_adapters(imported) and "peft.method" not in imported.values:
         asked = next(imported.settings[name] for name in LORA_SETTINGS if name in imported.settings)
         imported.map(asked, "peft.method", "lora")
@@ -393,20 +336,20 @@ def fill(imported: Imported, settings: Iterable[Setting], hints: Iterable[Settin
         _set_defaults(imported)
 
 
-def task_of(name: str) -> Task | None:
-    """The task that a class or a script is made for."""
-    name = name.removesuffix("_no_trainer").removesuffix("_wwm")
-    return next((task for end, task in table.TASK_OF_ENDING.items() if name.endswith(end)), None)
+SAYS_THE_TASK = ("task_type", "lora_task_type", "stage", "rl")
+"""Settings whose values name a task or a kind of training; of others the name may."""
 
 
-def _place_task(imported: Imported, hints: list[Setting]) -> None:
+def _place_task(imported: Imported, hints: Sequence[Setting]) -> None:
     """Set the task where something names it, and say where the training is none that trainwiz does."""
-    settings = list(imported.settings.values())
-    named = [(hint, str(hint.value)) for hint in sorted(hints, key=lambda hint: hint.name == "script")]
-    named += [(one, word(one.value).upper()) for one in settings if one.name.endswith("task_type")]
-    named += [(one, one.as_written()) for one in settings if word(one.value) != "no"]
-    if "task" not in imported.values and (first := next((pair for pair in named if task_of(pair[1])), None)):
-        imported.map(first[0], "task", task_of(first[1]))
+    named = [(hint, str(hint.value)) for hint in hints]
+    given = [one for one in imported.settings.values() if word(one.value) != "no"]
+    named += [(one, word(one.value) if one.name in SAYS_THE_TASK else one.as_written()) for one in given]
+    for setting, name in named:
+        stem = name.removesuffix("_no_trainer").removesuffix("_wwm")
+        task = next((task for end, task in table.TASK_OF_ENDING.items() if stem.endswith(end)), None)
+        if task and "task" not in imported.values:
+            imported.map(setting, "task", task)
     if other := next((pair for pair in named if pair[1].endswith(table.OTHER_ENDINGS)), None):
         imported.say(other[0].line, "other_training", name=other[1])
 
@@ -429,10 +372,9 @@ def _set_defaults(imported: Imported) -> None:
     defaults = dict(table.SFT_DEFAULTS if is_sft else table.TRAINER_DEFAULTS)
     if "training.max_steps" in values:
         del defaults["num_train_epochs"]
-    halves = [imported.settings[name].value for name in ("fp16", "bf16") if name in imported.settings]
-    is_open = any(isinstance(value, Unresolved) or word(value) == "yes" for value in halves)
+    halves = {imported.word(name) for name in ("fp16", "bf16") if name in imported.settings}
     # SFTConfig chooses bf16 by itself where neither is set (from 0.20 on).
-    if not is_open and (halves or not is_sft):
+    if halves == {"no"} or not (halves or is_sft):
         defaults["precision"] = ("engine.precision", "fp32")
     # An adapter that is gone on from has its own.
     has_adapters = values.get("peft.method") == "lora" and "peft.adapter" not in values
