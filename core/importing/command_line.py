@@ -11,10 +11,9 @@ from typing import Any
 
 from trainwiz.core.config.values import OWN, PREFIXES
 from trainwiz.core.importing import names as table
-from trainwiz.core.importing.engines import GPUS, MACHINES, PER_NODE, RENDEZVOUS, read_launcher
+from trainwiz.core.importing.engines import GPUS, MACHINES, PER_NODE, read_launcher
 from trainwiz.core.importing.report import Imported, Setting, Unresolved, is_secret, refusal
-from trainwiz.core.importing.trainer import fill, is_known
-from trainwiz.core.language import mark
+from trainwiz.core.importing.trainer import fill
 from trainwiz.core.text import plain_text
 
 # The words of a text, by `shlex`. What only a shell could know stays as it is written.
@@ -22,26 +21,25 @@ from trainwiz.core.text import plain_text
 _SUBSHELL = r"\$\((?>[^()]|\((?>[^()]|\([^()]*\))*+\))*+\)|`[^`]*`"
 _OPEN = r"""<[A-Za-z_][\w./-]*(?:\ [\w./-]+)*>|\{(?=[^{}\s"':]*+\})[^{}\s"':]*(?:,|\.\.)[^{}\s"':]*\}"""
 PIECE = re.compile(
-    rf"""(?P<joined>\\\n)|(?P<comment>(?<![^\s;&|(])\#[^\n]*)|(?P<opaque>{_SUBSHELL}|{_OPEN}|\$\{{[^{{}}]*\}})
+    rf"""(?P<comment>(?<![^\s;&|(])\#[^\n]*)|(?P<opaque>{_SUBSHELL}|{_OPEN}|\$\{{[^{{}}]*\}})
   | (?P<redirect>(?:(?<!\S)\d+|&)?(?:>>|>&|<&|>|<)[ \t]*&?[^\s<>;|&()]*)
   | (?P<quoted>"(?:{_SUBSHELL}|[^"\\]|\\.)*+"|'[^']*'|\\.)""",
     re.VERBOSE | re.DOTALL,
 )
 """What is not for `shlex` to split, or means something else inside of quotes."""
-JOINED, DOLLAR, LESS, IN_QUOTES = "\ue000\ue001\ue002\ue003"
-"""A continued line; what is only a letter between quotes; the "$" of a variable whose value is not split."""
-PLAIN = {ord(JOINED): None, ord(DOLLAR): "$", ord(LESS): "<", ord(IN_QUOTES): "$"}
+JOINED = "\ue000"
+"""The end of a continued line."""
 VARIABLE = re.compile(
-    r"[$\ue003](?:(?P<name>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)(?::?[-=](?P<default>[^{}$`]*))?\})"
+    r"(?<!\\)\$(?:(?P<name>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)(?::?[-=](?P<default>[^{}$`]*))?\})"
 )
-UNKNOWN = re.compile(rf"[$\ue003][\w{{(@*#?!-]|`|{_OPEN}")
+UNKNOWN = re.compile(rf"\$[\w{{(@*#?!-]|`|{_OPEN}")
 ASSIGNED = re.compile(r"(?P<name>\+{0,2}[A-Za-z_][\w.]*)=(?P<value>.*)", re.DOTALL)
 """Hydra's way too: learning_rate=1e-4."""
+SET = re.compile(r"""(?<![^\s;&])([A-Za-z_]\w*)=("(?:[^"\\]|\\.)*+"|'[^']*'|[^\s;&|<>()"'`]*)(?=[\s;&]|$)""")
+"""A variable that a script sets."""
 ENDS = ";|&()\n"
-KEYWORDS = table.words("if then else elif fi while until do done { } ! $ % # export declare local readonly")
-"""Words before a command or an assignment that are not part of it."""
-MOST_PUT_IN = 200_000
-"""Characters of all that variables bring: a few lines of B="$A$A" would fill the memory."""
+LONGEST_VALUE = 20_000
+"""Characters that variables bring to one; a few lines of B="$A$A" would fill the memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,61 +51,50 @@ class Word:
     known: bool = True
 
 
-class Script:
-    """The commands of a text in their order. Raises ValueError for a quote that nothing closes."""
+def commands_of(text: str) -> list[list[Word]]:
+    """The commands of a text in their order, each behind what is exported before it. Raises ValueError for a quote
+    that nothing closes."""
+    lexer = shlex.shlex(PIECE.sub(_flat, _filled(text.replace("\\\n", JOINED))), posix=True, punctuation_chars=ENDS)
+    lexer.whitespace, lexer.commenters, lexer.whitespace_split = " \t", "", True
+    commands: list[list[Word]] = []
+    exported: list[Word] = []
+    words: list[Word] = []
+    line = 1
+    for token in [*lexer, "\n"]:
+        if token and not token.strip(ENDS):
+            if "export" in [word.text for word in words[:2]]:
+                exported += words
+            elif words:
+                commands.append([*exported, *words])
+            words = []
+        elif token.strip(JOINED) or not token:
+            # A line continuation between spaces is not a word.
+            words.append(Word(token.replace(JOINED, ""), line, UNKNOWN.search(token) is None))
+        line += token.count("\n") + token.count(JOINED)
+    return commands
 
-    def __init__(self, text: str) -> None:
-        self.commands: list[list[Word]] = []
-        self.values: dict[str, str] = {}
-        self.exported: dict[str, Word] = {}
-        self.put_in = 0
-        lexer = shlex.shlex(PIECE.sub(_flat, text), posix=True, punctuation_chars=ENDS)
-        lexer.whitespace, lexer.commenters, lexer.whitespace_split = " \t", "", True
-        words: list[Word] = []
-        line = 1
-        for token in [*lexer, "\n"]:
-            if token and not token.strip(ENDS):
-                self._end_command(words)
-                words = []
-            elif token.strip(JOINED) or not token:
-                # A line continuation between spaces is not a word.
-                filled = VARIABLE.sub(self._value, token)
-                is_split = token.startswith("$") and not filled.startswith("$")
-                for part in filled.split() if is_split else [filled]:
-                    words.append(Word(part, line, UNKNOWN.search(part) is None))
-            line += token.count("\n") + token.count(JOINED)
 
-    def _value(self, found: re.Match[str]) -> str:
-        value = self.values.get(found["name"] or found["braced"], found["default"])
-        self.put_in += len(value or "")
-        return found[0] if value is None or self.put_in > MOST_PUT_IN else value
+def _filled(text: str) -> str:
+    """The text with the variables that it sets; of two values, in two branches, only a run would tell which counts."""
+    values: dict[str, str | None] = {}
+    room = LONGEST_VALUE * 10
 
-    def _end_command(self, words: list[Word]) -> None:
-        exports = any(word.text == "export" for word in words[:1])
-        while words and words[0].text in KEYWORDS:
-            words = words[1:]
-        assigned = [(found, word) for word in words if (found := ASSIGNED.fullmatch(word.text)) is not None]
-        if len(assigned) < len(words):
-            words = [*self.exported.values(), *words]
-            self.commands.append([replace(word, text=word.text.translate(PLAIN)) for word in words])
-            return
-        for found, word in assigned:
-            name, value = found["name"], found["value"].replace(JOINED, "")
-            # Of two values, in two branches, only a run would tell which one counts.
-            self.values[name] = value if self.values.get(name, value) == value else f"${name}"
-            if exports:
-                self.exported[name] = word
+    def value(found: re.Match[str]) -> str:
+        nonlocal room
+        known = values.get(found["name"] or found["braced"], found["default"])
+        room -= len(known or "")
+        return found[0] if known is None or room < 0 else known
+
+    for name, written in SET.findall(text):
+        said = VARIABLE.sub(value, written.strip("\"'").replace(JOINED, " "))
+        values[name] = said if values.get(name, said) == said else None
+    return VARIABLE.sub(value, text)
 
 
 def _flat(found: re.Match[str]) -> str:
     """A piece such that `shlex` splits it where a shell would."""
-    kind, text = found.lastgroup, found[0]
-    if kind == "quoted":
-        text = text.replace("<", LESS)
-        if text[0] != '"':
-            return text.replace("$", DOLLAR)
-        return text.replace("\\\n", JOINED).replace("\\$", DOLLAR).replace("$", IN_QUOTES)
-    return {"joined": JOINED, "comment": "", "redirect": " "}.get(str(kind), shlex.quote(text))
+    flat = {"comment": "", "redirect": " ", "quoted": found[0]}
+    return flat.get(str(found.lastgroup), shlex.quote(found[0]))
 
 
 # Which command starts a training: the launcher behind env, nohup, srun and the like, with its options.
@@ -120,8 +107,6 @@ LAUNCHERS: Mapping[str, str] = {
 }
 FRAMEWORKS = table.words("llamafactory-cli lmf axolotl")
 """Programs that start their processes by themselves, with the command `train`."""
-LLAMA_FACTORY = frozenset({"llamafactory-cli", "lmf"})
-"""They read NNODES and NPROC_PER_NODE, and give them to torchrun (cli.py)."""
 STARTS_SEVERAL = frozenset({"mpirun", "mpiexec", "horovodrun", "srun"})
 NOT_TRAINING = table.words(
     "pip pip3 install apt apt-get yum dnf brew npm git wget curl venv pytest unittest tensorboard jupyter huggingface_hub "
@@ -137,6 +122,11 @@ FLAGS = table.words(
 )
 """Options of the launchers without a value (accelerate 1.15, torch 2.13, DeepSpeed 0.19 and older releases; a test
 compares them with what is installed); all others have one."""
+READ_BY_LAUNCHERS: Mapping[str, str] = {
+    "CUDA_VISIBLE_DEVICES": "gpu_ids",
+    "OMP_NUM_THREADS": "num_cpu_threads_per_process",
+}
+"""Variables -> what accelerate's file calls the same."""
 SHORT: Mapping[str, str] = {"h": "help", "m": "module", "H": "hostfile", "i": "include", "e": "exclude"}
 
 
@@ -150,9 +140,7 @@ class Launch:
     arguments: list[Word] = field(default_factory=list)
     is_module: bool = False
     options: list[Setting] = field(default_factory=list)
-    environment: dict[str, Word] = field(default_factory=dict)
-    starter: str = ""
-    """The program in front of it that starts processes of its own (srun, mpirun)."""
+    environment: list[Setting] = field(default_factory=list)
 
     def script_name(self) -> str:
         if self.script is None:
@@ -161,18 +149,20 @@ class Launch:
 
 
 def launch_of(command: Sequence[Word]) -> Launch | None:
-    environment: dict[str, Word] = {}
+    environment: dict[str, Setting] = {}
     starter = ""
     for at, one in enumerate(command):
         # A notebook's "!", a recipe's "@".
         name = PurePosixPath(one.text.lstrip("!@")).name
-        is_option = at > 0 and command[at - 1].text.startswith("-")
-        if not is_option and (assigned := ASSIGNED.fullmatch(one.text)) is not None:
-            environment[assigned["name"]] = Word(assigned["value"], one.line, one.known)
+        if (assigned := ASSIGNED.fullmatch(one.text)) is not None:
+            variable = assigned["name"]
+            environment[variable] = _setting(variable, [replace(one, text=assigned["value"])], one.line)
         elif name in NOT_TRAINING:
             return None
         elif launch := _launch(name, one.line, list(command[at + 1 :])):
-            launch.environment, launch.starter = environment, starter
+            launch.environment = [*environment.values()]
+            if starter and launch.program == "python":
+                launch.program = starter
             return launch
         elif name in STARTS_SEVERAL:
             starter = name
@@ -185,16 +175,15 @@ def _launch(name: str, line: int, rest: list[Word]) -> Launch | None:
         is_module = False
         while rest and rest[0].text.startswith("-") and not is_module:
             option, rest = rest[0].text, rest[2:] if rest[0].text in ("-W", "-X") else rest[1:]
-            if option in ("-", "-c", "-V", "--version", "-h", "--help"):
-                return None
             is_module = option == "-m"
-        script = rest[0].text if rest else "-"
-        named = {script, PurePosixPath(script).name, script.partition(".")[0]}
-        if script.startswith(("-", "=", "<", ">", "~", "!")) or named & NOT_TRAINING:
+            if option in ("-c", "-V", "--version", "-h", "--help"):
+                return None
+        name = rest[0].text if rest else ""
+        if not re.match(r"[\w./$]", name) or {PurePosixPath(name).name, name.partition(".")[0]} & NOT_TRAINING:
             return None
-        if not is_module or script not in LAUNCHERS:
+        if not is_module or name not in LAUNCHERS:
             return Launch("python", line, rest[0], rest[1:], is_module)
-        name, rest = script, rest[1:]
+        rest = rest[1:]
     first = rest[0].text if rest else ""
     if name == "trl" and re.fullmatch(r"[a-z_]+", first):
         return Launch("trl", line, rest[0], rest[1:], is_module=True)
@@ -210,11 +199,11 @@ def _cut(launch: Launch, words: list[Word]) -> Launch:
     its value), the rest."""
     while words:
         one, words = words[0], words[1:]
-        if not one.text.startswith("-") or one.text == "-":
+        if not one.known and not one.text.startswith("-") and any(other.text.endswith(".py") for other in words):
             # A word that cannot be known is options ($DISTRIBUTED_ARGS) where a script follows.
-            if not one.known and any(other.text.endswith(".py") or other.text == "-m" for other in words):
-                launch.options.append(Setting("", Unresolved(one.text), one.line, one.text))
-                continue
+            launch.options.append(Setting("", Unresolved(one.text), one.line, one.text))
+            continue
+        if not one.text.startswith("-"):
             launch.script, launch.arguments = one, words
             break
         written, equals, inline = one.text.partition("=")
@@ -222,13 +211,21 @@ def _cut(launch: Launch, words: list[Word]) -> Launch:
         # Beginnings are completed as argparse does.
         longer = [option for option in PER_NODE | MACHINES if option.startswith(name)]
         name = longer[0] if len(longer) == 1 else SHORT.get(name, name)
-        value = Word(inline, one.line, one.known) if equals else None
+        values = [replace(one, text=inline)] if equals else []
         # The script is never the value of an option.
-        if not equals and words and name not in FLAGS and not words[0].text.startswith("-"):
-            value, words = (None, words) if words[0].text.endswith(".py") else (words[0], words[1:])
+        is_value = words and not words[0].text.startswith("-") and not words[0].text.endswith(".py")
+        if is_value and not equals and name not in FLAGS:
+            values, words = words[:1], words[1:]
         launch.is_module |= name == "module"
-        launch.options.append(_setting(name, [] if value is None else [value], one.line))
+        launch.options.append(_setting(name, values, one.line))
     return launch
+
+
+def _setting(name: str, words: Sequence[Word], line: int, written: str = "") -> Setting:
+    """A name with its value: True without one, a list for several."""
+    texts = [word.text for word in words]
+    value: Any = texts[0] if len(texts) == 1 else texts or True
+    return Setting(name, value if all(word.known for word in words) else Unresolved(" ".join(texts)), line, written)
 
 
 # The command as an import.
@@ -237,8 +234,9 @@ SFT_SCRIPT = re.compile(r"(run_|train_)?sft(_(?!.*vlm)\w+)?")
 """TRL's scripts: sft, sft_gpt_oss. Those with vlm in their names train models of images."""
 SURELY_THE_TRAINERS = 4
 """Of its own arguments; other scripts took over a few of the names, with defaults of their own."""
-OF_ACCELERATE = mark("The accelerate launcher reads it; a trainwiz run has its own settings.")
-OF_RENDEZVOUS = table.words("MASTER_ADDR MASTER_PORT NODE_RANK RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE NNODES")
+OF_LAUNCHERS = re.compile(
+    r"(ACCELERATE|FSDP)_.*|MASTER_(ADDR|PORT)|(NODE_|LOCAL_)?RANK|(LOCAL_)?WORLD_SIZE|NNODES|NPROC_PER_NODE"
+)
 NUMBER = re.compile(r"-(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 SETTINGS_FILE = re.compile(r".*\.(?:ya?ml|json)", re.IGNORECASE)
 FILE_OPTIONS = table.words("config config_file config_path cfg c args_file recipe training_config")
@@ -249,7 +247,7 @@ def read(text: str, file: str) -> Imported:
     text = text.replace("\r\n", "\n").replace("\r", "\n").rstrip()
     whole = text.removesuffix("\\")
     try:
-        commands = Script(whole).commands
+        commands = commands_of(whole)
     except ValueError:
         raise refusal("cut_off", file, 1 + text.count("\n")) from None
     launches = [launch for command in commands if (launch := launch_of(command))]
@@ -261,15 +259,13 @@ def read(text: str, file: str) -> Imported:
     if launch.script is None:
         raise refusal("not_importable.no_script", file, launch.line, program=launch.program)
     imported = Imported("launch_command", file)
-    environment = list(_environment(imported, launch))
-    launcher = read_launcher(file, launch.program, [*environment, *launch.options])
+    launcher = read_launcher(file, launch.program, [*_environment(imported, launch), *launch.options])
     imported.inner.append(launcher)
-    if launch.starter and launch.program == "python":
-        launcher.defaults.clear()
-        imported.say(launch.line, "processes_unknown", program=launch.starter)
     _place_script(imported, launch, launch.script)
+    if launch.program in STARTS_SEVERAL:
+        imported.say(launch.line, "processes_unknown", program=launch.program)
     is_on_cpu = imported.word("use_cpu") == "yes" or "engine.device" in launcher.values
-    if launch.program == "python" and not (launch.starter or is_on_cpu or len(launcher.values.get(GPUS, ())) == 1):
+    if launch.program == "python" and not is_on_cpu and len(launcher.values.get(GPUS, ())) != 1:
         imported.say(launch.line, "data_parallel", program="python")
     if len(launches) > 1:
         imported.say(launch.line, "several_trainings", count=len(launches))
@@ -278,33 +274,17 @@ def read(text: str, file: str) -> Imported:
     return imported
 
 
-def _setting(name: str, words: Sequence[Word], line: int, written: str = "") -> Setting:
-    """A name with its value: True without one, a list for several."""
-    value: Any = True if not words else words[0].text if len(words) == 1 else [word.text for word in words]
-    if not all(word.known for word in words):
-        value = Unresolved(" ".join(word.text for word in words))
-    return Setting(name, value, line, written)
-
-
 def _environment(imported: Imported, launch: Launch) -> Iterator[Setting]:
     """The variables in front of a command that its launcher reads; those that the training reads are placed, constants
     that a script only uses in its own lines are left aside."""
-    for name, value in launch.environment.items():
-        setting = _setting(name, [value], value.line)
-        if name in PER_NODE | MACHINES and launch.script_name() in LLAMA_FACTORY:
-            yield setting
-        elif name == "CUDA_VISIBLE_DEVICES" and value.known:
-            yield setting.called("gpu_ids", value.text or "-1")
-        elif name == "OMP_NUM_THREADS" and value.known:
-            yield setting.called("num_cpu_threads_per_process")
-        elif name in OF_RENDEZVOUS:
-            imported.drop(setting, RENDEZVOUS)
-        elif name.startswith(("ACCELERATE_", "FSDP_")):
-            imported.drop(setting, OF_ACCELERATE)
-        elif is_secret(name):
-            imported.drop(setting, table.NO_SECRETS)
+    for setting in launch.environment:
+        name, value = setting.name, setting.value
+        if name in READ_BY_LAUNCHERS and not isinstance(value, Unresolved):
+            yield setting.called(READ_BY_LAUNCHERS[name], value or "-1")
+        elif OF_LAUNCHERS.fullmatch(name) or is_secret(name):
+            imported.drop(setting, table.NO_SECRETS if is_secret(name) else table.HANDLED)
         elif name in OWN or name.startswith(PREFIXES):
-            imported.become(setting, {f"engine.environment.{name}": value.text} if value.known else None)
+            imported.place(setting, table.to(f"engine.environment.{name}"))
 
 
 # The script and its arguments.
@@ -325,9 +305,9 @@ def _place_script(imported: Imported, launch: Launch, script: Word) -> None:
 
 def _defaults_of(launch: Launch, is_sft: bool, names: set[str]) -> str:
     """Whose defaults hold for what is left out: the Trainer's where its arguments are used, TRL's for its script."""
-    if launch.program == "trl" or is_sft:
-        return "SFTConfig" if is_sft and names else ""
-    if launch.program == "framework" and launch.script_name() not in LLAMA_FACTORY:
+    if is_sft:
+        return "SFTConfig" if names else ""
+    if launch.program == "trl" or launch.script_name() == "axolotl":
         return ""
     surely = "per_device_train_batch_size" in names or len(table.TRAINERS_OWN & names) >= SURELY_THE_TRAINERS
     return "TrainingArguments" if surely else ""
@@ -339,34 +319,34 @@ def _arguments(imported: Imported, words: Sequence[Word]) -> Iterator[Setting]:
     for option, values in _options(words):
         written, equals, inline = option.text.partition("=")
         name = written.lstrip("-+").replace("-", "_")
-        if equals:
-            values = [Word(inline, option.line, option.known)]
-        if not option.text.startswith("-") and not equals:
-            written, name, values = option.text, "config", [option]
+        if values == [option]:
+            written, name = option.text, "config"
+        elif equals:
+            values = [replace(option, text=inline)]
         setting = _setting(name, values, option.line, written.lstrip("-+"))
-        if name in FILE_OPTIONS and len(values) == 1 and SETTINGS_FILE.fullmatch(values[0].text):
-            if values[0].known:
-                imported.references.append(Setting("arguments", values[0].text, option.line))
-            imported.become(setting, table.NAMES_A_FILE if values[0].known else None)
+        is_file = name in FILE_OPTIONS and len(values) == 1 and SETTINGS_FILE.fullmatch(values[0].text) is not None
+        if is_file and values[0].known:
+            imported.references.append(Setting("arguments", values[0].text, option.line))
+            imported.drop(setting, table.NAMES_A_FILE)
+        elif is_file:
+            imported.leave_unknown(setting)
         elif values == [option]:
             imported.leave_unknown(Setting(written, None if option.known else written, option.line))
-        elif not values and name.startswith("no_") and is_known(name[3:]) and not is_known(name):
-            # HfArgumentParser has --no_NAME for what is on by default.
-            yield setting.called(name[3:], False)
         else:
             yield setting
 
 
 def _options(words: Sequence[Word]) -> list[tuple[Word, list[Word]]]:
-    """Options with their values; for itself stands what comes before all options, NAME=VALUE, and further arguments
-    in a variable ("$@", $EXTRA_ARGS) behind a value."""
+    """Options with their values; its own value is what comes before all options, and further arguments in a variable
+    ("$@", $EXTRA_ARGS) behind a value."""
     found: list[tuple[Word, list[Word]]] = []
+    takes_values = False
     for one in words:
-        option, values = found[-1] if found else (None, [])
         is_option = len(one.text) > 1 and one.text.startswith("-") and not NUMBER.fullmatch(one.text)
-        takes_none = option is None or "=" in option.text or not option.text.startswith("-")
-        if is_option or takes_none or (values and (not one.known or ASSIGNED.fullmatch(one.text))):
-            found += [(one, [])] if one.text != "--" else []
-        else:
-            values.append(one)
+        is_assigned = ASSIGNED.fullmatch(one.text) is not None
+        if takes_values and not is_option and not (found[-1][1] and (is_assigned or not one.known)):
+            found[-1][1].append(one)
+        elif one.text != "--":
+            takes_values = is_option and "=" not in one.text
+            found.append((one, [] if is_option or is_assigned else [one]))
     return found

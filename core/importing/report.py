@@ -143,34 +143,25 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
-    """A setting that trainwiz does not know, or whose value cannot be, or not be known without running something."""
+class Entry:
+    """What became of a setting: it has a place, or was left out, or neither is known."""
 
     name: str
     value: Any
     line: int | None
     file: str
+    key: str = ""
+    """Of a RunConfig, and what it was set to."""
+    set_to: Any = None
+    why: str = ""
+    """One sentence why it was left out, marked for translation."""
 
     def place(self) -> str:
         return at(self.file, self.line)
 
-
-@dataclass(frozen=True, slots=True)
-class Mapped(Unknown):
-    """A setting that has a place: `key` of a RunConfig and what it was set to."""
-
-    key: str
-    set_to: Any
-
-    def overruled(self, why: str) -> Dropped:
-        return Dropped(self.name, self.value, self.line, self.file, why)
-
-
-@dataclass(frozen=True, slots=True)
-class Dropped(Unknown):
-    """A setting that is known and was left out; `why` is one sentence, marked for translation."""
-
-    why: str
+    def to_json(self, *more: str) -> dict[str, Any]:
+        document = asdict(self)
+        return {field: document[field] for field in ("name", "value", "line", "file", *more)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,10 +191,10 @@ class Imported:
     """The options and variables of a command's launcher, which are weaker than what files and scripts say."""
     counts_all_nodes: bool = False
     """Its engine.processes are those of all nodes together."""
-    mapped: list[Mapped] = field(default_factory=list)
+    mapped: list[Entry] = field(default_factory=list)
     renamed: list[Renamed] = field(default_factory=list)
-    dropped: list[Dropped] = field(default_factory=list)
-    unknown: list[Unknown] = field(default_factory=list)
+    dropped: list[Entry] = field(default_factory=list)
+    unknown: list[Entry] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     references: list[Setting] = field(default_factory=list)
     """Other files that the text names: "accelerate", "deepspeed", "script" or "arguments" with the path."""
@@ -219,10 +210,10 @@ class Imported:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "mapped": [asdict(entry) for entry in self.mapped],
+            "mapped": [entry.to_json("key", "set_to") for entry in self.mapped],
             "renamed": [asdict(entry) for entry in self.renamed],
-            "dropped": [asdict(entry) for entry in self.dropped],
-            "unknown": [asdict(entry) for entry in self.unknown],
+            "dropped": [entry.to_json("why") for entry in self.dropped],
+            "unknown": [entry.to_json() for entry in self.unknown],
             "findings": [finding.to_json() for finding in sort_findings(self.findings)],
         }
 
@@ -252,11 +243,9 @@ class Imported:
         elif callable(rule) and not setting.name.endswith(TAKES_WORDS):
             rule = UNSET if is_nothing(value) else AUTO if word(value) == "auto" else rule
         if setting.name in CHOOSES_ONE and not is_nothing(value) and word(value) != self.word(setting.name):
-            counts = self.settings[setting.name]
-            place, beside = at(self.file, counts.line), at(self.file, setting.line)
-            words = {"key": setting.name, "other": shown(setting.as_given()), "other_place": beside}
-            self.say(counts, "contradiction.two_places", place=place, **words)
-            rule = tr(PRECEDENCE, place=place, value=shown(counts.as_given()))
+            counts = self._entry(self.settings[setting.name])
+            self.overrule(self._entry(setting), setting.name, value, counts.place(), counts.value)
+            return
         try:
             self.become(setting, rule(self, setting) if callable(rule) else rule)
         except WrongValue:
@@ -284,17 +273,33 @@ class Imported:
             self.findings += [left_out(replace(one, where=where), name) for one in findings]
             return
         self.values[key] = value if isinstance(value, list) else good[key]
-        self.mapped.append(Mapped(*self._entry(setting), key, self.values[key]))
+        self.mapped.append(replace(self._entry(setting), key=key, set_to=self.values[key]))
 
     def drop(self, setting: Setting, why: str) -> None:
         """`why` is a sentence from `mark`, or one that `tr` has translated."""
-        self.dropped.append(Dropped(*self._entry(setting), why))
+        self.dropped.append(replace(self._entry(setting), why=why))
 
     def leave_unknown(self, setting: Setting) -> None:
-        self.unknown.append(Unknown(*self._entry(setting)))
+        self.unknown.append(self._entry(setting))
 
-    def _entry(self, setting: Setting) -> tuple[str, Any, int | None, str]:
-        return setting.as_written(), setting.as_given(), setting.line, self.file
+    def _entry(self, setting: Setting) -> Entry:
+        return Entry(setting.as_written(), setting.as_given(), setting.line, self.file)
+
+    def overrule(
+        self, entry: Entry, key: str, other: Any, place: str, value: Any, severity: Severity | None = None
+    ) -> None:
+        """The `other` that an entry says of `key` does not count, for `value` at `place` does."""
+        words = {"place": place, "value": shown(value)}
+        self.dropped.append(replace(entry, why=tr(PRECEDENCE, **words)))
+        words |= {"key": key, "other": shown(other), "other_place": entry.place()}
+        self.findings.append(finding("contradiction.two_places", place, severity, **words))
+
+    def take_out(self, key: str) -> list[Entry]:
+        """The entries that gave the value at `key`, which is none from now on."""
+        self.values.pop(key, None)
+        taken = [entry for entry in self.mapped if entry.key == key]
+        self.mapped = [entry for entry in self.mapped if entry.key != key]
+        return taken
 
     def say(self, about: Setting | int | None, what: str, **values: object) -> None:
         """A finding about a setting, or a line; {file}, {line}, {name} and {value} are filled in from it."""
