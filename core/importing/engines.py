@@ -7,15 +7,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trainwiz.core.config.yaml_text import YamlDocument
-from trainwiz.core.importing.names import HANDLED, IN_THAT_FILE, NAMES_A_FILE, OFF, ONLY_ENABLES, PRECISION, words
+from trainwiz.core.importing.names import HANDLED, IN_THAT_FILE, NAMES_A_FILE, ONLY_ENABLES, PRECISION, words
 from trainwiz.core.importing.report import (
+    OFF,
     Became,
     Imported,
     Rule,
     Setting,
     WrongValue,
     for_each,
-    number,
+    places,
     positive,
     refusal,
     to,
@@ -68,17 +69,17 @@ def read_accelerate(document: YamlDocument, file: str) -> Imported:
         raise refusal("not_importable.only_a_part", file)
     imported = Imported("accelerate", file, counts_all_nodes=True)
     settings = list(settings_of(document.values, document.lines, ACCELERATE_SECTIONS.__contains__))
-    ignored = [setting for setting in settings if SECTION_OF_TYPE.get(setting.name.partition(".")[0], kind) != kind]
-    for setting in ignored:
-        why = tr("distributed_type is {kind}, so accelerate does not read this section.", kind=kind.upper())
-        imported.drop(setting, why)
-    if kind == "deepspeed" and ZERO_FILE in {setting.name for setting in settings}:
-        beside = [one for one in settings if one.name.startswith("deepspeed_config.") and one.name != ZERO_FILE]
-        imported.take(beside, lambda _: IN_THAT_FILE)
-        ignored += beside
-    imported.take(
-        [setting for setting in settings if setting not in ignored], lambda setting: rule_in(ACCELERATE, setting.name)
-    )
+    names_a_file = any(setting.name == ZERO_FILE for setting in settings)
+
+    def rule_of(setting: Setting) -> Rule | None:
+        section = setting.name.partition(".")[0]
+        if SECTION_OF_TYPE.get(section, kind) != kind:
+            return tr("distributed_type is {kind}, so accelerate does not read this section.", kind=kind.upper())
+        if names_a_file and section == "deepspeed_config" and setting.name != ZERO_FILE:
+            return IN_THAT_FILE
+        return rule_in(ACCELERATE, setting.name)
+
+    imported.take(settings, rule_of)
     return imported
 
 
@@ -89,29 +90,22 @@ def _type(imported: Imported, setting: Setting) -> Became:
             # DeepSpeedPlugin.zero_stage (accelerate/utils/dataclasses.py).
             imported.defaults[STRATEGY] = "zero2"
         return ONLY_ENABLES
-    if kind == "fsdp":
-        if imported.word("fsdp_config.fsdp_sharding_strategy") in ("no_shard", "3"):
-            return mark("NO_SHARD keeps a whole model on each GPU.")
-        return {STRATEGY: "fsdp"}
-    if kind.startswith("multi_"):
-        return {STRATEGY: "ddp"} | ({"engine.device": "cpu"} if kind == "multi_cpu" else {})
     if kind == "no" and len(gpus := _gpu_list(imported)) > 1 and imported.word("use_cpu") != "yes":
         imported.say(setting, "data_parallel", program="distributed_type NO")
         return {STRATEGY: "ddp", PROCESSES: len(gpus)}
-    return {"megatron_lm": NO_EQUIVALENT, "xla": TPU, "tpu": TPU}.get(kind, {STRATEGY: "single"})
+    if kind == "multi_cpu":
+        return {STRATEGY: "ddp", "engine.device": "cpu"}
+    if kind in ("megatron_lm", "xla", "tpu"):
+        return NO_EQUIVALENT
+    return {STRATEGY: "fsdp" if kind == "fsdp" else "ddp" if kind.startswith("multi_") else "single"}
 
 
 def _processes(imported: Imported, setting: Setting) -> Became:
     """Of all nodes together, or of each (torchrun, deepspeed)."""
     if setting.value in ("gpu", "auto", "-1"):
         return ALL_GPUS
-    if imported.word("distributed_type") == "no":
-        # It takes the simple launcher.
-        if (number(setting.value) or 0) > 1:
-            imported.say(setting, "contradiction.one_process")
-        if len(_gpu_list(imported)) > 1:
-            return mark("distributed_type NO starts one process, whatever num_processes says.")
-        return {PROCESSES: 1}
+    if imported.word("distributed_type") == "no" and (setting.value != 1 or len(_gpu_list(imported)) > 1):
+        return mark("distributed_type NO starts one process, whatever num_processes says.")
     return {PROCESSES: setting.value}
 
 
@@ -150,7 +144,7 @@ def _offload(imported: Imported, setting: Setting) -> Became:
 
 STAGE = to(STRATEGY, {"0": "ddp", "1": "zero1", "2": "zero2", "3": "zero3"})
 """DeepSpeed's stage 0 shards nothing."""
-SHARDED = {"full_shard": "fsdp", "1": "fsdp", "yes": "fsdp", "no_shard": "ddp", "3": "ddp", "no": "shard_grad_op"}
+SHARDED = {"full_shard": "fsdp", "1": "fsdp", "yes": "fsdp"}
 """fsdp_sharding_strategy of FSDP 1, by name and number, and fsdp_reshard_after_forward of FSDP 2."""
 REASONS: Mapping[str, str] = {
     "compute_environment": "trainwiz runs on the machine where it is started.",
@@ -174,9 +168,14 @@ REASONS: Mapping[str, str] = {
 """Keys, and sections for all their other keys -> why they are left out."""
 ACCELERATE: Mapping[str, Rule] = {
     **for_each(REASONS),
+    **places({
+        "num_machines": NODES,
+        "deepspeed_config.gradient_accumulation_steps": "batch.gradient_accumulation_steps",
+        "deepspeed_config.gradient_clipping": "training.max_grad_norm",
+        "fsdp_config.fsdp_activation_checkpointing": "engine.checkpointing",
+    }),
     "distributed_type": _type,
     "num_processes": _processes,
-    "num_machines": to(NODES),
     "mixed_precision": PRECISION,
     "fp16": to("engine.precision", {"yes": "fp16", "no": "fp32"}),
     "bf16": to("engine.precision", {"yes": "bf16"}, OFF),
@@ -187,8 +186,6 @@ ACCELERATE: Mapping[str, Rule] = {
     "deepspeed_config": _named_file,
     ZERO_FILE: _named_file,
     ZERO_STAGE: STAGE,
-    "deepspeed_config.gradient_accumulation_steps": to("batch.gradient_accumulation_steps"),
-    "deepspeed_config.gradient_clipping": to("training.max_grad_norm"),
     "deepspeed_config.offload_optimizer_device": _offload,
     "deepspeed_config.offload_param_device": _offload,
     **for_each({
@@ -201,7 +198,6 @@ ACCELERATE: Mapping[str, Rule] = {
             "engine.compile": word(setting.value) not in ("no", "none", "")
         },
     }),
-    "fsdp_config.fsdp_activation_checkpointing": to("engine.checkpointing"),
 }  # fmt: skip
 ACCELERATE_SECTIONS = {name.partition(".")[0] for name in ACCELERATE if "." in name or name.endswith("_config")}
 
@@ -209,9 +205,10 @@ ACCELERATE_SECTIONS = {name.partition(".")[0] for name in ACCELERATE if "." in n
 
 ENGINES: Mapping[str, str] = {"multi_gpu": "MULTI_GPU", "use_deepspeed": "DEEPSPEED", "use_fsdp": "FSDP"}
 """Flags of accelerate -> distributed_type."""
-PER_NODE = words("nproc_per_node num_gpus num_accelerators NPROC_PER_NODE")
-MACHINES = words("nnodes num_nodes NNODES")
-"""Options of torchrun and DeepSpeed, and variables of LLaMA-Factory."""
+PER_NODE = words("nproc_per_node num_gpus num_accelerators")
+MACHINES = words("nnodes num_nodes")
+"""Options of torchrun and DeepSpeed."""
+CALLED = {**dict.fromkeys(PER_NODE, "num_processes"), **dict.fromkeys(MACHINES, "num_machines"), "cpu": "use_cpu"}
 
 
 def read_launcher(file: str, program: str, options: Sequence[Setting]) -> Imported:
@@ -234,12 +231,10 @@ def _as_in_file(option: Setting) -> Setting:
     if name == "include":
         hosts = str(option.value).split("@")
         return option.called("gpu_ids" if len(hosts) == 1 else "", hosts[0].partition(":")[2])
-    if name in PER_NODE or name in MACHINES or name == "cpu":
-        return option.called("num_processes" if name in PER_NODE else "use_cpu" if name == "cpu" else "num_machines")
     # "deepspeed_config.zero_stage": the key of the file that the option fills.
     section = re.match(r"(fsdp|dynamo|fp8|megatron_lm|parallelism)_", name)
     inside = f"{section[1] if section else 'deepspeed'}_config.{name}"
-    return option.called(inside) if section or inside in ACCELERATE else option
+    return option.called(inside if section or inside in ACCELERATE else CALLED.get(name, name))
 
 
 # The JSON of DeepSpeed (0.2 to 0.19), with the keys of its sections behind dots.
@@ -270,12 +265,6 @@ def _betas(_: Imported, setting: Setting) -> Became:
     return {f"training.adam_beta{n}": beta for n, beta in enumerate(setting.value, 1)}
 
 
-def _rate(imported: Imported, setting: Setting) -> Became:
-    if imported.number("scheduler.params.warmup_max_lr") is not None:
-        return mark("The scheduler sets the learning rate at every step.")
-    return {"training.learning_rate": setting.value}
-
-
 DEEPSPEED: Mapping[str, Rule] = {
     **for_each({
         "steps_per_print wall_clock_breakdown memory_breakdown dump_state tensorboard wandb csv_monitor comet "
@@ -289,10 +278,18 @@ DEEPSPEED: Mapping[str, Rule] = {
             "Warmup is linear, from 0."
         ),
     }),
-    "train_batch_size": to("batch.target_samples"),
-    "train_micro_batch_size_per_gpu": to("batch.micro_batch_size"),
-    "gradient_accumulation_steps": to("batch.gradient_accumulation_steps"),
-    "gradient_clipping": to("training.max_grad_norm"),
+    **places({
+        "train_batch_size": "batch.target_samples",
+        "train_micro_batch_size_per_gpu": "batch.micro_batch_size",
+        "gradient_accumulation_steps": "batch.gradient_accumulation_steps",
+        "gradient_clipping": "training.max_grad_norm",
+        "optimizer.params.lr": "training.learning_rate",
+        "optimizer.params.eps": "training.adam_epsilon",
+        "optimizer.params.weight_decay": "training.weight_decay",
+        "scheduler.params.warmup_max_lr": "training.learning_rate",
+        "scheduler.params.warmup_num_steps": "training.warmup",
+        "scheduler.params.total_num_steps": "training.max_steps",
+    }),
     **dict.fromkeys(HALVES, _half),
     "zero_optimization.stage": STAGE,
     "zero_optimization.offload_optimizer.device": _offload,
@@ -302,14 +299,8 @@ DEEPSPEED: Mapping[str, Rule] = {
         **dict.fromkeys(("adam", "adamw", "cpuadam", "deepspeedcpuadam"), "adamw_torch"), "fusedadam": "adamw_torch_fused",
         "sgd": "sgd", "adafactor": "adafactor",
     }),
-    "optimizer.params.lr": _rate,
     "optimizer.params.betas": _betas,
-    "optimizer.params.eps": to("training.adam_epsilon"),
-    "optimizer.params.weight_decay": to("training.weight_decay"),
     "scheduler.type": to("training.schedule", {"warmuplr": "constant", "warmupdecaylr": "linear", "warmupcosinelr": "cosine"}),
-    "scheduler.params.warmup_max_lr": to("training.learning_rate"),
-    "scheduler.params.warmup_num_steps": to("training.warmup"),
-    "scheduler.params.total_num_steps": to("training.max_steps"),
 }  # fmt: skip
 DEEPSPEED_SECTIONS = {"optimizer", "scheduler", *(name.rpartition(".")[0] for name in DEEPSPEED if "." in name)}
 """Keys whose keys are settings."""

@@ -32,6 +32,7 @@ LONGEST_SHOWN = 60
 UNSET = mark("It is not set.")
 PRECEDENCE = mark("{place} sets {value}, which takes precedence.")
 AUTO = mark("auto leaves it to other settings or to the plan.")
+OFF = mark("It is off, as in a trainwiz run.")
 NO_SETTINGS = RunConfig()
 
 
@@ -358,6 +359,16 @@ def positive(key: str, why: str) -> Rule:
     return rule
 
 
+def on(key: str, value: Any) -> Rule:
+    """The value for a switch that is on."""
+    return to(key, {"yes": value}, OFF)
+
+
+def places(keys: Mapping[str, str]) -> dict[str, Rule]:
+    """Names -> the key that each of them gives its value to."""
+    return for_each({names: to(key) for names, key in keys.items()})
+
+
 def for_each(rules: Mapping[str, Rule]) -> dict[str, Rule]:
     """Names -> rule, as name -> rule."""
     return {name: rule for names, rule in rules.items() for name in names.split()}
@@ -373,8 +384,6 @@ SENTENCES: Mapping[str, str] = {
     "ignored, so set the value you want.",
     "contradiction.contradicts": "{place} sets {total} sequences per step, but micro-batch x accumulation {window} x {world} "
     "processes is another number; micro-batch and accumulation are used.",
-    "contradiction.one_process": "distributed_type NO starts one process, so {name} {value} has no effect; for several "
-    "processes, set MULTI_GPU.",
     "contradiction.two_places": "{place} sets {key} to {value}, but {other_place} sets it to {other}; {value} is used.",
     "code_not_read": "Only settings are read: what the script does to its rows or its loss with its own code is not. "
     "`trainwiz data show` shows what is trained on.",

@@ -11,8 +11,8 @@ from trainwiz.core.config.yaml_text import YamlDocument
 from trainwiz.core.estimate.architecture import ALL_LINEAR
 from trainwiz.core.importing import names as table
 from trainwiz.core.importing.engines import read_deepspeed, settings_of
-from trainwiz.core.importing.names import OFF
 from trainwiz.core.importing.report import (
+    OFF,
     UNSET,
     Became,
     Imported,
