@@ -169,14 +169,11 @@ class JsonLinesTail(ByteTail):
 
     def read_new(self) -> list[dict[str, Any]]:
         """Objects of the next READ_BYTES at most; call again while `behind` is true."""
+        # First, for it may find another file, of which no half a line is known.
         data = self.read_bytes()
-        if not data:
-            return []
-        lines = data.split(b"\n")
-        lines[0] = self._half + lines[0]
-        self._half = lines.pop()
+        *lines, self._half = (self._half + data).split(b"\n")
         if self._in_passed_line and lines:
-            lines.pop(0)
+            del lines[0]
             self._in_passed_line = False
         if len(self._half) > LONGEST_LINE_BYTES:
             self.garbage_lines += not self._in_passed_line

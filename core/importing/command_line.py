@@ -99,14 +99,14 @@ def _flat(found: re.Match[str]) -> str:
 
 # Which command starts a training: the launcher behind env, nohup, srun and the like, with its options.
 
-PYTHON = re.compile(r"python(?:\d+(?:\.\d+)*)?w?")
-LAUNCHERS: Mapping[str, str] = {
-    **dict.fromkeys(("accelerate", "accelerate-launch", "accelerate.commands.launch"), "accelerate"),
-    **dict.fromkeys(("torchrun", "torch.distributed.run", "torch.distributed.launch"), "torchrun"),
-    **dict.fromkeys(("deepspeed", "deepspeed.launcher.runner"), "deepspeed"),
-}
-FRAMEWORKS = table.words("llamafactory-cli lmf axolotl")
-"""Programs that start their processes by themselves, with the command `train`."""
+_PYTHON = r"python(?:\d+(?:\.\d+)*)?w? (?:-[WX] \S+ |-[bBdEiIOPqsSuvx]\S* )*"
+LAUNCHER = re.compile(
+    rf"(?:\S*/)?(?:{_PYTHON}-m )?(?:(?P<accelerate>accelerate(?: |-|\.commands\.)launch)|(?P<deepspeed>deepspeed"
+    r"(?:\.launcher\.runner)?)|(?P<torchrun>torchrun|torch\.distributed\.(?:run|launch))"
+    r"|(?P<framework>llamafactory-cli|lmf|axolotl)(?= train )|(?P<trl>trl)(?= [a-z_]+ )) (?=\S)"
+)
+"""The words that name a launcher, or a program that starts its processes by itself."""
+SCRIPT = re.compile(rf"(?:\S*/)?(?P<python>{_PYTHON})(?P<module>-m )?(?=[\w./$])")
 STARTS_SEVERAL = frozenset({"mpirun", "mpiexec", "horovodrun", "srun"})
 NOT_TRAINING = table.words(
     "pip pip3 install apt apt-get yum dnf brew npm git wget curl venv pytest unittest tensorboard jupyter huggingface_hub "
@@ -152,14 +152,13 @@ def launch_of(command: Sequence[Word]) -> Launch | None:
     environment: dict[str, Setting] = {}
     starter = ""
     for at, one in enumerate(command):
-        # A notebook's "!", a recipe's "@".
-        name = PurePosixPath(one.text.lstrip("!@")).name
+        name = PurePosixPath(one.text).name
         if (assigned := ASSIGNED.fullmatch(one.text)) is not None:
             variable = assigned["name"]
             environment[variable] = _setting(variable, [replace(one, text=assigned["value"])], one.line)
         elif name in NOT_TRAINING:
             return None
-        elif launch := _launch(name, one.line, list(command[at + 1 :])):
+        elif launch := _launch(command[at:]):
             launch.environment = [*environment.values()]
             if starter and launch.program == "python":
                 launch.program = starter
@@ -169,29 +168,23 @@ def launch_of(command: Sequence[Word]) -> Launch | None:
     return None
 
 
-def _launch(name: str, line: int, rest: list[Word]) -> Launch | None:
-    """The launch that begins with the program `name`."""
-    if PYTHON.fullmatch(name):
-        is_module = False
-        while rest and rest[0].text.startswith("-") and not is_module:
-            option, rest = rest[0].text, rest[2:] if rest[0].text in ("-W", "-X") else rest[1:]
-            is_module = option == "-m"
-            if option in ("-c", "-V", "--version", "-h", "--help"):
-                return None
-        name = rest[0].text if rest else ""
-        if not re.match(r"[\w./$]", name) or {PurePosixPath(name).name, name.partition(".")[0]} & NOT_TRAINING:
-            return None
-        if not is_module or name not in LAUNCHERS:
-            return Launch("python", line, rest[0], rest[1:], is_module)
-        rest = rest[1:]
-    first = rest[0].text if rest else ""
-    if name == "trl" and re.fullmatch(r"[a-z_]+", first):
-        return Launch("trl", line, rest[0], rest[1:], is_module=True)
-    if name in FRAMEWORKS and first == "train":
-        return Launch("framework", line, Word(name, line), rest[1:], is_module=True)
-    if name not in LAUNCHERS or not rest or (name == "accelerate" and first != "launch"):
-        return None
-    return _cut(Launch(LAUNCHERS[name], line), rest[1:] if name == "accelerate" else rest)
+def _launch(words: Sequence[Word]) -> Launch | None:
+    """The launch that begins with the first of some words."""
+    # A notebook's "!", a recipe's "@".
+    text = " ".join(word.text.replace(" ", "_") for word in words[:16]).lstrip("!@") + " "
+    line = words[0].line
+    if found := LAUNCHER.match(text):
+        program, rest = str(found.lastgroup), list(words[found[0].count(" ") :])
+        if program == "framework":
+            return Launch(program, line, Word(found["framework"], line), rest[1:], is_module=True)
+        if program == "trl":
+            return Launch(program, line, rest[0], rest[1:], is_module=True)
+        return _cut(Launch(program, line), rest)
+    if found := SCRIPT.match(text):
+        script, *rest = words[found[0].count(" ") :]
+        if not {PurePosixPath(script.text).name, script.text.partition(".")[0]} & NOT_TRAINING:
+            return Launch("python", line, script, rest, found["module"] is not None)
+    return None
 
 
 def _cut(launch: Launch, words: list[Word]) -> Launch:

@@ -200,15 +200,10 @@ def decoded(data: bytes, label: str) -> str:
 
 
 def text_of(argument: str) -> Text:
-    """What an argument of the command means: a file, or a command line in quotes. Raises NotImportable for neither."""
-    try:
-        if argument.strip() and at_home(Path(argument)).exists():
-            return read_text(argument)
-    except (OSError, ValueError):
-        pass
-    if LAUNCHERS.search(argument):
+    """What an argument of the command means: a command line in quotes, or a file. Raises NotImportable as `read_text`."""
+    if LAUNCHERS.search(argument) and not _is_file(argument):
         return Text(COMMAND, argument, Path())
-    raise refusal("no_such_path", plain_text(argument, LONGEST_SHOWN) or "FILE")
+    return read_text(argument)
 
 
 # What somebody typed or pasted into a box: paths of files, each on a line of its own, and then perhaps a text.
@@ -269,10 +264,11 @@ def free_name(imported: Imported) -> str:
 def name_after(imported: Imported) -> str:
     """The name of the first file without its ending, as a profile's name may be; of what stands in none, that of its
     script."""
-    scripts = [named.value for part in imported.parts for named in part.references if named.name == "script"]
     file = imported.parts[0].file
-    first = file if file not in (COMMAND, tr(PASTED)) else (scripts or [FALLBACK])[0]
-    stem = re.sub(r"[^\w.-]+", "-", Path(first).stem, flags=re.ASCII).strip("-._")
+    if file in (COMMAND, tr(PASTED)):
+        references = (named for part in imported.parts for named in part.references)
+        file = next((named.value for named in references if named.name == "script"), FALLBACK)
+    stem = re.sub(r"[^\w.-]+", "-", Path(file).stem, flags=re.ASCII).strip("-._")
     return stem[:LONGEST_NAME].rstrip("-._") or FALLBACK
 
 

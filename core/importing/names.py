@@ -160,6 +160,7 @@ TRAINER: Mapping[str, Rule] = for_each({
     "load_in_4bit use_4bit": on("engine.base_precision", "nf4"),
     "load_in_8bit use_8bit": on("engine.base_precision", "int8"),
     "quantization_bit": to("engine.base_precision", {"4": "nf4", "8": "int8"}),
+    "lr_scheduler_type": to("training.schedule", {"cosine_with_min_lr": "cosine", "constant_with_warmup": "constant"}),
     "stage": to("task", {"pt": "causal-lm", "sft": "causal-lm"}, NOT_SUPPORTED),
     "rl": NOT_SUPPORTED,
     "use_peft": to("peft.method", {"yes": "lora", "no": "none"}),

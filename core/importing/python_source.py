@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trainwiz.core.importing.names import LORA_DEFAULTS, words
@@ -79,21 +79,16 @@ class Script:
             case ast.List(elts=items) | ast.Tuple(elts=items):
                 return [self._value(item) for item in items]
             case ast.Dict(keys=keys, values=values):
-                return self._mapping(zip(keys, values, strict=True))
-            case ast.Call(func=ast.Name(id="dict"), args=[], keywords=keywords):
-                return self._mapping((one.arg and ast.Constant(one.arg), one.value) for one in keywords)
+                found: dict[str, Any] = {}
+                for key, value in zip(keys, values, strict=True):
+                    # Values that cannot be known stay in their places: one of them does not hide the others.
+                    found |= self._value(value) if key is None else {str(self._value(key)): self.value(value)}
+                return found
             case ast.Name(id=name) if name in self.bound:
                 return self._value(self.bound[name])
             case ast.Attribute(value=owner) if source(owner).endswith(CONSTANTS):
                 return source(node)
         raise Unknowable
-
-    def _mapping(self, items: Iterable[tuple[Any, ast.expr]]) -> dict[str, Any]:
-        """Values that cannot be known stay in their places: one of them does not hide the others."""
-        found: dict[str, Any] = {}
-        for key, value in items:
-            found |= self._value(value) if key is None else {str(self._value(key)): self.value(value)}
-        return found
 
 
 def source(node: ast.expr) -> str:

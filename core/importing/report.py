@@ -344,7 +344,9 @@ def to(key: str, means: Mapping[str, Any] | None = None, otherwise: str = "") ->
             return {key: setting.value}
         exact = str(setting.value).strip().lower()
         said = exact if exact in means else word(setting.value)
-        return {key: means.get(said, setting.value)} if said in means or not otherwise else otherwise
+        if said not in means and otherwise:
+            return otherwise
+        return {key: means.get(said, said if isinstance(setting.value, str) else setting.value)}
 
     return rule
 
@@ -400,7 +402,6 @@ SENTENCES: Mapping[str, str] = {
     "missing_data": "No data is specified; set it with --dataset FILE.",
     "missing_file": "{file} refers to {path}, which was not found; its settings are missing, so import it too.",
     "missing_model": "No model is specified; a plan uses {default} until --model sets one.",
-    "no_such_path": "{file} is neither a file nor a launch command.",
     "not_importable.among_other_text": "{file} contains commands among other text: paste only the one command or the "
     "settings.",
     "not_importable.empty": "{file} is empty.",

@@ -39,11 +39,6 @@ def _micro_batch(imported: Imported, setting: Setting) -> Became:
     return {"batch.micro_batch_size": setting.value}
 
 
-def _schedule(_: Imported, setting: Setting) -> Became:
-    kind = word(setting.value)
-    return {"training.schedule": {"cosine_with_min_lr": "cosine", "constant_with_warmup": "constant"}.get(kind, kind)}
-
-
 def _schedule_options(imported: Imported, setting: Setting) -> Became:
     """The learning rate of the last step, where the options say it."""
     options = setting.value
@@ -79,15 +74,17 @@ def _epochs(imported: Imported, setting: Setting) -> Became:
     return {"training.epochs": setting.value}
 
 
-def _every(key: str, beside: str) -> Rule:
-    """Every so many steps, unless the strategy beside it counts something else."""
+STEPS = {
+    "logging_steps": "logging.every_steps", "save_steps": "checkpoint.every_steps", "eval_steps": "evaluation.every_steps",
+}  # fmt: skip
 
-    def rule(imported: Imported, setting: Setting) -> Became:
-        if imported.word(beside) not in ("", "steps"):
-            return mark("The corresponding strategy does not count steps.")
-        return {key: setting.value}
 
-    return rule
+def _every(imported: Imported, setting: Setting) -> Became:
+    """Every so many steps, unless the strategy beside it counts something else. Without a strategy the Trainer would not
+    evaluate; scripts that take eval_steps alone mean steps."""
+    if imported.word(setting.name.replace("_steps", "_strategy")) not in ("", "steps"):
+        return mark("The corresponding strategy does not count steps.")
+    return {STEPS[setting.name]: setting.value}
 
 
 def _eval_strategy(imported: Imported, setting: Setting) -> Became:
@@ -154,15 +151,12 @@ def _fsdp(_: Imported, setting: Setting) -> Became:
 # The model and its adapters.
 
 
-def _model(_: Imported, setting: Setting) -> Became:
-    return {"model.name": setting.value, "model.init": "pretrained"}
-
-
-def _config(imported: Imported, setting: Setting) -> Became:
+def _model(imported: Imported, setting: Setting) -> Became:
     """run_clm.py: `config_name` alone makes a model from scratch, beside a model it changes its config."""
-    if "model_name_or_path" in imported.settings:
+    is_config = setting.name == "config_name"
+    if is_config and "model_name_or_path" in imported.settings:
         return mark("The model includes its own config.")
-    return {"model.name": setting.value, "model.init": "scratch"}
+    return {"model.name": setting.value, "model.init": "scratch" if is_config else "pretrained"}
 
 
 LORA_SETTINGS = ("lora_r", "lora_alpha", "lora_dropout", "lora_target_modules")
@@ -220,15 +214,17 @@ def _data(imported: Imported, setting: Setting) -> Became:
     return {f"data.sources.0.{key}": value for key, value in sources[0].items()}
 
 
-def _of_source(name: str) -> Rule:
+SOURCE = {
+    "dataset_config_name": "subset", "dataset_train_split": "split", "text_column": "text_column", "target_column":
+    "target_column", "max_train_samples": "max_rows",
+}  # fmt: skip
+
+
+def _of_source(imported: Imported, setting: Setting) -> Became:
     """A detail of the one data set, which is placed before it."""
-
-    def rule(imported: Imported, setting: Setting) -> Became:
-        if "data.sources.0.name" not in imported.values:
-            return mark("It describes one dataset, and none or several are specified.")
-        return {f"data.sources.0.{name}": setting.value}
-
-    return rule
+    if "data.sources.0.name" not in imported.values:
+        return mark("It describes one dataset, and none or several are specified.")
+    return {f"data.sources.0.{SOURCE[setting.name]}": setting.value}
 
 
 def _validation(imported: Imported, setting: Setting) -> Became:
@@ -272,38 +268,28 @@ def _reporters(_: Imported, setting: Setting) -> Became:
 
 RULES: Mapping[str, Rule] = {
     **table.TRAINER,
-    "per_device_train_batch_size": _micro_batch,
-    "lr_scheduler_type": _schedule,
-    "lr_scheduler_kwargs": _schedule_options,
-    "warmup_steps": _warmup,
-    "num_train_epochs": _epochs,
-    "logging_steps": _every("logging.every_steps", "logging_strategy"),
-    "save_steps": _every("checkpoint.every_steps", "save_strategy"),
-    "eval_strategy": _eval_strategy,
-    # Without a strategy the Trainer would not evaluate; scripts that take eval_steps alone mean steps.
-    "eval_steps": _every("evaluation.every_steps", "eval_strategy"),
-    "fp16": _half,
-    "bf16": _half,
-    "dtype": _dtype,
-    "deepspeed": _deepspeed,
-    "fsdp": _fsdp,
-    "model_name_or_path": _model,
-    "config_name": _config,
-    "lora_target_modules": _targets,
-    "dataset_name": _data,
-    "dataset_config_name": _of_source("subset"),
-    "dataset_train_split": _of_source("split"),
-    "text_column": _of_source("text_column"),
-    "target_column": _of_source("target_column"),
-    "max_train_samples": _of_source("max_rows"),
-    "validation_file": _validation,
-    "max_eval_samples": _evaluated_rows,
-    "val_size": _evaluated_rows,
-    "packing": _packing,
-    "metric_for_best_model": _metric,
-    "report_to": _reporters,
-    "chat_template": _chat_template,
-    "chat_template_path": _chat_template,
+    **table.for_each({
+        "per_device_train_batch_size": _micro_batch,
+        "lr_scheduler_kwargs": _schedule_options,
+        "warmup_steps": _warmup,
+        "num_train_epochs": _epochs,
+        " ".join(STEPS): _every,
+        "eval_strategy": _eval_strategy,
+        "fp16 bf16": _half,
+        "dtype": _dtype,
+        "deepspeed": _deepspeed,
+        "fsdp": _fsdp,
+        "model_name_or_path config_name": _model,
+        "lora_target_modules": _targets,
+        "dataset_name": _data,
+        " ".join(SOURCE): _of_source,
+        "validation_file": _validation,
+        "max_eval_samples val_size": _evaluated_rows,
+        "packing": _packing,
+        "metric_for_best_model": _metric,
+        "report_to": _reporters,
+        "chat_template chat_template_path": _chat_template,
+    }),
 }  # fmt: skip
 
 

@@ -40,7 +40,7 @@ from peft import LoraConfig, TaskType, get_peft_model
 
 DEV = "/data/dev.json"
 NAME = "gpt2"
-SETTINGS = dict(weight_decay=0.1, warmup_ratio=0.1)
+SETTINGS = {"weight_decay": 0.1, "warmup_ratio": 0.1}
 model = AutoModelForCausalLM.from_pretrained(NAME, torch_dtype=torch.bfloat16, attn_implementation="sdpa")
 tokenizer = AutoTokenizer.from_pretrained(NAME)
 data = load_dataset("json", data_files={"train": "/data/train.json", "validation": DEV})
