@@ -100,13 +100,14 @@ def _flat(found: re.Match[str]) -> str:
 # Which command starts a training: the launcher behind env, nohup, srun and the like, with its options.
 
 _PYTHON = r"python(?:\d+(?:\.\d+)*)?w? (?:-[WX] \S+ |-[bBdEiIOPqsSuvx]\S* )*"
-LAUNCHER = re.compile(
-    rf"(?:\S*/)?(?:{_PYTHON}-m )?(?:(?P<accelerate>accelerate(?: |-|\.commands\.)launch)|(?P<deepspeed>deepspeed"
-    r"(?:\.launcher\.runner)?)|(?P<torchrun>torchrun|torch\.distributed\.(?:run|launch))"
+START = re.compile(
+    rf"(?<!\S)[!@]?(?:\S*/)?(?:(?:{_PYTHON}-m )?(?:(?P<accelerate>accelerate(?: |-|\.commands\.)launch)"
+    r"|(?P<deepspeed>deepspeed(?:\.launcher\.runner)?)|(?P<torchrun>torchrun|torch\.distributed\.(?:run|launch))"
     r"|(?P<framework>llamafactory-cli|lmf|axolotl)(?= train )|(?P<trl>trl)(?= [a-z_]+ )) (?=\S)"
+    rf"|(?P<python>{_PYTHON})(?P<module>-m )?(?=[\w./$]))"
 )
-"""The words that name a launcher, or a program that starts its processes by itself."""
-SCRIPT = re.compile(rf"(?:\S*/)?(?P<python>{_PYTHON})(?P<module>-m )?(?=[\w./$])")
+"""The words that name a launcher, a program that starts its processes by itself, or Python with a script; a notebook has
+"!" in front of them, a recipe "@"."""
 STARTS_SEVERAL = frozenset({"mpirun", "mpiexec", "horovodrun", "srun"})
 NOT_TRAINING = table.words(
     "pip pip3 install apt apt-get yum dnf brew npm git wget curl venv pytest unittest tensorboard jupyter huggingface_hub "
@@ -136,11 +137,11 @@ class Launch:
 
     program: str
     line: int
+    environment: list[Setting]
     script: Word | None = None
     arguments: list[Word] = field(default_factory=list)
     is_module: bool = False
     options: list[Setting] = field(default_factory=list)
-    environment: list[Setting] = field(default_factory=list)
 
     def script_name(self) -> str:
         if self.script is None:
@@ -149,45 +150,37 @@ class Launch:
 
 
 def launch_of(command: Sequence[Word]) -> Launch | None:
-    environment: dict[str, Setting] = {}
-    starter = ""
-    for at, one in enumerate(command):
-        name = PurePosixPath(one.text).name
-        if (assigned := ASSIGNED.fullmatch(one.text)) is not None:
-            variable = assigned["name"]
-            environment[variable] = _setting(variable, [replace(one, text=assigned["value"])], one.line)
-        elif name in NOT_TRAINING:
-            return None
-        elif launch := _launch(command[at:]):
-            launch.environment = [*environment.values()]
-            if starter and launch.program == "python":
-                launch.program = starter
-            return launch
-        elif name in STARTS_SEVERAL:
-            starter = name
-    return None
+    text = " ".join(re.sub(r"\s", "_", word.text) for word in command) + " "
+    if (found := START.search(text)) is None:
+        return None
+    at = text.count(" ", 0, found.start())
+    first, *rest = command[text.count(" ", 0, found.end()) :]
+    names = [PurePosixPath(word.text).name for word in command[:at]]
+    program, line = str(found.lastgroup).replace("module", "python"), command[at].line
+    if NOT_TRAINING.intersection(names) or (
+        program == "python" and {PurePosixPath(first.text).name, first.text.partition(".")[0]} & NOT_TRAINING
+    ):
+        return None
+    environment = {
+        assigned["name"]: _setting(assigned["name"], [replace(word, text=assigned["value"])], word.line)
+        for word in command[:at]
+        if (assigned := ASSIGNED.fullmatch(word.text)) is not None
+    }
+    launch = Launch(program, line, [*environment.values()])
+    if program in ("accelerate", "deepspeed", "torchrun"):
+        _cut(launch, [first, *rest])
+        return launch
+    launch.script, launch.arguments = first, rest
+    launch.is_module = program != "python" or found["module"] is not None
+    if program == "framework":
+        launch.script = Word(found["framework"], line)
+    elif program == "python":
+        # srun and mpirun start processes of their own.
+        launch.program = next((name for name in names if name in STARTS_SEVERAL), program)
+    return launch
 
 
-def _launch(words: Sequence[Word]) -> Launch | None:
-    """The launch that begins with the first of some words."""
-    # A notebook's "!", a recipe's "@".
-    text = " ".join(word.text.replace(" ", "_") for word in words[:16]).lstrip("!@") + " "
-    line = words[0].line
-    if found := LAUNCHER.match(text):
-        program, rest = str(found.lastgroup), list(words[found[0].count(" ") :])
-        if program == "framework":
-            return Launch(program, line, Word(found["framework"], line), rest[1:], is_module=True)
-        if program == "trl":
-            return Launch(program, line, rest[0], rest[1:], is_module=True)
-        return _cut(Launch(program, line), rest)
-    if found := SCRIPT.match(text):
-        script, *rest = words[found[0].count(" ") :]
-        if not {PurePosixPath(script.text).name, script.text.partition(".")[0]} & NOT_TRAINING:
-            return Launch("python", line, script, rest, found["module"] is not None)
-    return None
-
-
-def _cut(launch: Launch, words: list[Word]) -> Launch:
+def _cut(launch: Launch, words: list[Word]) -> None:
     """Split the words after a launcher's name: its options, the script (the first word that is neither an option nor
     its value), the rest."""
     while words:
@@ -211,7 +204,6 @@ def _cut(launch: Launch, words: list[Word]) -> Launch:
             values, words = words[:1], words[1:]
         launch.is_module |= name == "module"
         launch.options.append(_setting(name, values, one.line))
-    return launch
 
 
 def _setting(name: str, words: Sequence[Word], line: int, written: str = "") -> Setting:
@@ -299,7 +291,7 @@ def _place_script(imported: Imported, launch: Launch, script: Word) -> None:
 def _defaults_of(launch: Launch, is_sft: bool, names: set[str]) -> str:
     """Whose defaults hold for what is left out: the Trainer's where its arguments are used, TRL's for its script."""
     if is_sft:
-        return "SFTConfig" if names else ""
+        return "SFTConfig" if names - FILE_OPTIONS else ""
     if launch.program == "trl" or launch.script_name() == "axolotl":
         return ""
     surely = "per_device_train_batch_size" in names or len(table.TRAINERS_OWN & names) >= SURELY_THE_TRAINERS
@@ -308,38 +300,27 @@ def _defaults_of(launch: Launch, is_sft: bool, names: set[str]) -> str:
 
 def _arguments(imported: Imported, words: Sequence[Word]) -> Iterator[Setting]:
     """The settings of a script's arguments. Files of arguments are noted as references, and what is neither option nor
-    value as unknown."""
-    for option, values in _options(words):
-        written, equals, inline = option.text.partition("=")
-        name = written.lstrip("-+").replace("-", "_")
-        if values == [option]:
-            written, name = option.text, "config"
-        elif equals:
-            values = [replace(option, text=inline)]
-        setting = _setting(name, values, option.line, written.lstrip("-+"))
-        is_file = name in FILE_OPTIONS and len(values) == 1 and SETTINGS_FILE.fullmatch(values[0].text) is not None
-        if is_file and values[0].known:
-            imported.references.append(Setting("arguments", values[0].text, option.line))
-            imported.drop(setting, table.NAMES_A_FILE)
-        elif is_file:
-            imported.leave_unknown(setting)
-        elif values == [option]:
-            imported.leave_unknown(Setting(written, None if option.known else written, option.line))
-        else:
-            yield setting
-
-
-def _options(words: Sequence[Word]) -> list[tuple[Word, list[Word]]]:
-    """Options with their values; its own value is what comes before all options, and further arguments in a variable
-    ("$@", $EXTRA_ARGS) behind a value."""
-    found: list[tuple[Word, list[Word]]] = []
+    value as unknown, such as further arguments in a variable ("$@", $EXTRA_ARGS) behind a value."""
+    found: list[tuple[str, list[Word], int]] = []
     takes_values = False
     for one in words:
+        written, equals, inline = one.text.partition("=")
         is_option = len(one.text) > 1 and one.text.startswith("-") and not NUMBER.fullmatch(one.text)
         is_assigned = ASSIGNED.fullmatch(one.text) is not None
         if takes_values and not is_option and not (found[-1][1] and (is_assigned or not one.known)):
             found[-1][1].append(one)
-        elif one.text != "--":
-            takes_values = is_option and "=" not in one.text
-            found.append((one, [] if is_option or is_assigned else [one]))
-    return found
+            continue
+        takes_values = is_option and not equals
+        if is_option or is_assigned:
+            found.append((written.lstrip("-+"), [replace(one, text=inline)] if equals else [], one.line))
+        elif one.known and SETTINGS_FILE.fullmatch(one.text):
+            found.append(("config", [one], one.line))
+        else:
+            imported.leave_unknown(Setting(one.text, None if one.known else one.text, one.line))
+    for written, values, line in found:
+        setting = _setting(written.replace("-", "_"), values, line, written)
+        if setting.name in FILE_OPTIONS and SETTINGS_FILE.fullmatch(str(setting.value)) and values[0].known:
+            imported.references.append(Setting("arguments", setting.value, line))
+            imported.drop(setting, table.NAMES_A_FILE)
+        elif written:
+            yield setting

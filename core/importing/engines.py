@@ -144,7 +144,7 @@ def _offload(imported: Imported, setting: Setting) -> Became:
 
 STAGE = to(STRATEGY, {"0": "ddp", "1": "zero1", "2": "zero2", "3": "zero3"})
 """DeepSpeed's stage 0 shards nothing."""
-SHARDED = {"full_shard": "fsdp", "1": "fsdp", "yes": "fsdp"}
+SHARDED = {"full_shard": "fsdp", "1": "fsdp", "yes": "fsdp", "no": "shard_grad_op"}
 """fsdp_sharding_strategy of FSDP 1, by name and number, and fsdp_reshard_after_forward of FSDP 2."""
 REASONS: Mapping[str, str] = {
     "compute_environment": "trainwiz runs on the machine where it is started.",

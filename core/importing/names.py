@@ -34,6 +34,9 @@ PRECISION = to(
 )
 """mixed_precision of accelerate's file, and of scripts."""
 
+BF16 = on("engine.precision", "bf16")
+"""Off says nothing: a Trainer then takes the launcher's precision, and fp32 where that has none."""
+
 # The arguments of the Trainer (transformers 4.30 to 5.23), and of scripts and programs around it: transformers'
 # examples, TRL, LLaMA-Factory, axolotl, alignment-handbook. A test compares them with what is installed.
 
@@ -160,6 +163,8 @@ TRAINER: Mapping[str, Rule] = for_each({
     "load_in_4bit use_4bit": on("engine.base_precision", "nf4"),
     "load_in_8bit use_8bit": on("engine.base_precision", "int8"),
     "quantization_bit": to("engine.base_precision", {"4": "nf4", "8": "int8"}),
+    "fp16": on("engine.precision", "fp16"),
+    "fsdp": to("engine.strategy", dict.fromkeys(("yes", "full_shard", "full_shard auto_wrap"), "fsdp")),
     "lr_scheduler_type": to("training.schedule", {"cosine_with_min_lr": "cosine", "constant_with_warmup": "constant"}),
     "stage": to("task", {"pt": "causal-lm", "sft": "causal-lm"}, NOT_SUPPORTED),
     "rl": NOT_SUPPORTED,

@@ -104,20 +104,26 @@ def source(node: ast.expr) -> str:
 ARGUMENTS = ("TrainingArguments", "TrainingArgs", "SFTConfig", "POConfig", "KTOConfig", "RLOOConfig", "RewardConfig")
 """Ends of the names of classes of arguments; TRL's (DPOConfig, GRPOConfig, ...) are children of TrainingArguments."""
 LORA = ("LoraConfig", "AdaLoraConfig", "get_peft_model")
-LORA_NAMES = {"r": "lora_r", "target_modules": "lora_target_modules"}
-NOT_OF_LORA = words("model peft_type use_gradient_checkpointing random_state max_seq_length")
-"""Arguments of Unsloth's get_peft_model that are of the model."""
 NOT_MODELS = ("Tokenizer", "TokenizerFast", "Processor", "Config")
 FILE_READERS = words("json csv parquet text arrow")
 """First argument of load_dataset for data_files."""
 DATA_FILES: Mapping[str, str] = {"train": "dataset_name", "validation": "validation_file", "test": "test_file"}
 FIRST: Mapping[str, str] = {
     "load_dataset": "dataset_name dataset_config_name", "SFTTrainer": "model_name_or_path", "Model": "model_name_or_path",
+    "TrainingArguments": "output_dir",
 }  # fmt: skip
-"""What is called -> the settings that its first arguments are; keywords are called as settings of a file."""
-TAKES_KEYWORDS = ("Trainer", "BitsAndBytesConfig", "load_dataset", "Model")
-CALLED = {"path": "dataset_name", "name": "dataset_config_name"}
-"""Keywords of load_dataset."""
+"""What is called -> the settings that its first arguments are."""
+CALLED: Mapping[str, Mapping[str, str]] = {
+    "load_dataset": {"path": "dataset_name", "name": "dataset_config_name", "data_files": ""},
+    # Of Unsloth's get_peft_model some arguments are of the model.
+    **dict.fromkeys(LORA, {
+        "r": "lora_r", "target_modules": "lora_target_modules", "model": "", "peft_type": "", "random_state": "",
+        "use_gradient_checkpointing": "", "max_seq_length": "",
+    }),
+}  # fmt: skip
+"""Keywords that are called otherwise as settings of a file, or are left aside."""
+CONSTANTS_OF = ("Trainer", "BitsAndBytesConfig", "load_dataset", "Model")
+"""Of such calls only constants are taken: `model=model` names nothing."""
 
 
 def read_python(text: str, file: str) -> Imported:
@@ -131,10 +137,9 @@ def read_python(text: str, file: str) -> Imported:
         owner, name = _called(call)
         hints.append(Setting("class", owner if name in ("from_pretrained", "from_config") else name, call.lineno))
         is_program = name.endswith(ARGUMENTS)
-        if is_program:
-            programs.append(hints[-1])
-            if len(programs) > 1:
-                continue
+        programs += hints[-1:] if is_program else []
+        if is_program and len(programs) > 1:
+            continue
         for setting in _settings(script, call, imported):
             # What the Trainer is given counts before what other calls say, of these the first: a second model is a teacher.
             if is_program or setting.name not in settings:
@@ -175,46 +180,31 @@ def _called(call: ast.Call) -> tuple[str, str]:
 def _settings(script: Script, call: ast.Call, imported: Imported) -> Iterator[Setting]:
     """What one call says."""
     (owner, name), line = _called(call), call.lineno
-    if name.endswith(ARGUMENTS):
-        yield from _all_keywords(script, call, imported)
-        yield from (Setting("output_dir", script.value(node), line) for node in call.args[:1])
-        return
-    if name in LORA and (name != "get_peft_model" or any(keyword.arg == "r" for keyword in call.keywords)):
+    is_model = name == "from_pretrained" and not owner.endswith(NOT_MODELS) and "AutoPeft" not in owner
+    kind = "Model" if is_model else "TrainingArguments" if name.endswith(ARGUMENTS) else name
+    is_lora = name in LORA and (name != "get_peft_model" or any(keyword.arg == "r" for keyword in call.keywords))
+    if is_lora:
         yield Setting("use_peft", True, line, name)
-        for setting in _all_keywords(script, call, imported):
-            if setting.name not in NOT_OF_LORA:
-                yield setting.called(LORA_NAMES.get(setting.name, setting.name))
-        return
-    values = {keyword.arg: script.value(keyword.value) for keyword in call.keywords}
     first = [script.value(node) for node in call.args]
-    if name == "load_dataset" and first and first[0] in FILE_READERS:
-        files = values.get("data_files", {})
+    if kind == "load_dataset" and first and first[0] in FILE_READERS:
+        files = next((script.value(keyword.value) for keyword in call.keywords if keyword.arg == "data_files"), {})
         for split, value in (files if isinstance(files, dict) else {"train": files}).items():
             if split in DATA_FILES:
                 yield Setting(DATA_FILES[split], value, line, f"data_files.{split}")
         return
-    written = f"{owner}.{name}" if name == "from_pretrained" else ""
-    if written and not owner.endswith(NOT_MODELS) and "AutoPeft" not in owner:
-        name = "Model"
-    for role, value in zip(FIRST.get(name, "").split(), first, strict=False):
-        if name != "SFTTrainer" or isinstance(value, str):
-            yield Setting(role, value, line, written)
-    # Of such a call only constants are taken: `model=model` names nothing.
-    for keyword, value in values.items() if name.endswith(TAKES_KEYWORDS) else ():
-        role = CALLED.get(keyword, keyword) if name == "load_dataset" else str(keyword)
-        if is_known(role) and isinstance(value, str | int | float):
-            yield Setting(role, value, line, keyword)
-
-
-def _all_keywords(script: Script, call: ast.Call, imported: Imported) -> Iterator[Setting]:
-    for keyword in call.keywords:
-        value, line = script.value(keyword.value), keyword.value.lineno
-        if keyword.arg is not None:
-            yield Setting(keyword.arg, value, line)
-        elif isinstance(value, dict):
-            yield from (Setting(name, item, line) for name, item in value.items())
-        else:
+    for role, value in zip(FIRST.get(kind, "").split(), first, strict=False):
+        if isinstance(value, str) or kind != "SFTTrainer":
+            yield Setting(role, value, line, f"{owner}.{name}" if is_model else "")
+    takes_all = is_lora or kind == "TrainingArguments"
+    for keyword in call.keywords if takes_all or kind.endswith(CONSTANTS_OF) else ():
+        given = script.value(keyword.value)
+        if keyword.arg is None and not isinstance(given, dict):
             imported.leave_unknown(Setting(f"**{source(keyword.value)}", source(keyword.value), line))
+            continue
+        for written, value in given.items() if keyword.arg is None else [(keyword.arg, given)]:
+            role = CALLED.get(kind, {}).get(written, written)
+            if role and (takes_all or (is_known(role) and isinstance(value, str | int | float))):
+                yield Setting(role, value, keyword.value.lineno, written)
 
 
 def parsed(text: str, file: str) -> ast.Module:

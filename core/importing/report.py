@@ -68,6 +68,9 @@ class Unresolved:
 
     text: str
 
+    def __str__(self) -> str:
+        return self.text
+
 
 def is_nothing(value: Any) -> bool:
     """None, nothing in brackets, or text that says none."""
@@ -113,13 +116,7 @@ def is_secret(name: str) -> bool:
 
 def _plain(value: Any) -> Any:
     """The value as data: what is not known, as it is written."""
-    if isinstance(value, Unresolved):
-        return value.text
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value if isinstance(value, str | int | float | bool | None) else str(value)
+    return json.loads(json.dumps(value, default=str, skipkeys=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,15 +334,15 @@ def left_out(refused: Finding, name: str) -> Finding:
 
 def to(key: str, means: Mapping[str, Any] | None = None, otherwise: str = "") -> Rule:
     """The value itself, or what one of some words means. `otherwise`: why all other values are left out; without it
-    they are taken as they are, so that what the run says of them is told."""
+    they are taken as they are, so that what the run says of them is told, but for what is off."""
 
     def rule(_: Imported, setting: Setting) -> Became:
         if not means:
             return {key: setting.value}
         exact = str(setting.value).strip().lower()
         said = exact if exact in means else word(setting.value)
-        if said not in means and otherwise:
-            return otherwise
+        if said not in means and (otherwise or said == "no"):
+            return otherwise or OFF
         return {key: means.get(said, said if isinstance(setting.value, str) else setting.value)}
 
     return rule
@@ -363,7 +360,7 @@ def positive(key: str, why: str) -> Rule:
 
 def on(key: str, value: Any) -> Rule:
     """The value for a switch that is on."""
-    return to(key, {"yes": value}, OFF)
+    return to(key, {"yes": value})
 
 
 def places(keys: Mapping[str, str]) -> dict[str, Rule]:

@@ -12,7 +12,6 @@ from trainwiz.core.estimate.architecture import ALL_LINEAR
 from trainwiz.core.importing import names as table
 from trainwiz.core.importing.engines import read_deepspeed, settings_of
 from trainwiz.core.importing.report import (
-    OFF,
     UNSET,
     Became,
     Imported,
@@ -101,13 +100,8 @@ def _eval_strategy(imported: Imported, setting: Setting) -> Became:
     return {"data.validation_rows": 0}
 
 
-def _half(imported: Imported, setting: Setting) -> Became:
-    """fp16 or bf16. Off says nothing: a Trainer then takes the launcher's precision, and fp32 where that has none."""
-    if word(setting.value) == "no":
-        return OFF
-    if setting.name == "bf16" and _weights_are_bf16(imported):
-        return WEIGHTS_ARE_BF16
-    return {"engine.precision": setting.name if word(setting.value) == "yes" else setting.value}
+def _bf16(imported: Imported, setting: Setting) -> Became:
+    return WEIGHTS_ARE_BF16 if _weights_are_bf16(imported) else table.BF16(imported, setting)
 
 
 def _weights_are_bf16(imported: Imported) -> bool:
@@ -137,15 +131,6 @@ def _deepspeed(imported: Imported, setting: Setting) -> Became:
         raise WrongValue
     imported.references.append(Setting("deepspeed", given, setting.line))
     return table.NAMES_A_FILE
-
-
-def _fsdp(_: Imported, setting: Setting) -> Became:
-    """Only on and off, or the options of old."""
-    options = " ".join(map(str, setting.value)) if isinstance(setting.value, list) else setting.value
-    if word(options) == "no":
-        return OFF
-    is_plain = word(options) in ("yes", "full_shard", "full_shard auto_wrap")
-    return {"engine.strategy": "fsdp" if is_plain else options}
 
 
 # The model and its adapters.
@@ -275,10 +260,9 @@ RULES: Mapping[str, Rule] = {
         "num_train_epochs": _epochs,
         " ".join(STEPS): _every,
         "eval_strategy": _eval_strategy,
-        "fp16 bf16": _half,
+        "bf16": _bf16,
         "dtype": _dtype,
         "deepspeed": _deepspeed,
-        "fsdp": _fsdp,
         "model_name_or_path config_name": _model,
         "lora_target_modules": _targets,
         "dataset_name": _data,
@@ -330,12 +314,11 @@ def _place_task(imported: Imported, hints: Sequence[Setting]) -> None:
     """Set the task where something names it, and say where the training is none that trainwiz does."""
     named = [(hint, str(hint.value)) for hint in hints]
     given = [one for one in imported.settings.values() if word(one.value) != "no"]
+    named = [(hint, re.sub("(_no_trainer|_wwm)+$", "", str(hint.value))) for hint in hints]
     named += [(one, word(one.value) if one.name in SAYS_THE_TASK else one.as_written()) for one in given]
-    for setting, name in named:
-        stem = name.removesuffix("_no_trainer").removesuffix("_wwm")
-        task = next((task for end, task in table.TASK_OF_ENDING.items() if stem.endswith(end)), None)
-        if task and "task" not in imported.values:
-            imported.map(setting, "task", task)
+    tasks = [(one, task) for one, name in named for end, task in table.TASK_OF_ENDING.items() if name.endswith(end)]
+    if tasks and "task" not in imported.values:
+        imported.map(tasks[0][0], "task", tasks[0][1])
     if other := next((pair for pair in named if pair[1].endswith(table.OTHER_ENDINGS)), None):
         imported.say(other[0].line, "other_training", name=other[1])
 
