@@ -55,7 +55,6 @@ class ByteTail:
         self.problem: str | None = None
         self._inode: tuple[int, int] | None = None
         self._stamp: tuple[int, int] | None = None
-        self._head = b""
         self._before_offset = b""
 
     def read_bytes(self) -> bytes:
@@ -88,9 +87,6 @@ class ByteTail:
         data = file.read(limit)
         self.offset = file.tell()
         self.behind = self.offset < status.st_size
-        if len(self._head) < FINGERPRINT_BYTES:
-            file.seek(0)
-            self._head = file.read(min(FINGERPRINT_BYTES, self.offset))
         self._before_offset = (self._before_offset + data[-FINGERPRINT_BYTES:])[-FINGERPRINT_BYTES:]
         return data
 
@@ -102,9 +98,6 @@ class ByteTail:
 
     def _same_content(self, file: BinaryIO) -> bool:
         # A file that was deleted and made anew often gets the same inode, and may already be longer.
-        file.seek(0)
-        if file.read(len(self._head)) != self._head:
-            return False
         file.seek(self.offset - len(self._before_offset))
         return file.read(len(self._before_offset)) == self._before_offset
 
@@ -112,7 +105,6 @@ class ByteTail:
         self.began_anew = True
         self.offset = 0
         self.skipped_bytes = 0
-        self._head = b""
         self._before_offset = b""
 
 

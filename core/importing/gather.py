@@ -303,34 +303,31 @@ def _strength(part: Imported) -> tuple[bool, int]:
 
 def merge(parts: Sequence[Imported], findings: Iterable[Finding] = ()) -> Imported:
     """One import of all `parts`, which are in the order in which they were given; there must be one."""
-    named = {(part.file, part.kind): part for part in reversed(parts)}
-    merged = Imported(parts[0].kind, parts[0].file, parts=[*reversed(named.values())], findings=[*findings])
+    texts = [part for part in parts if not part.is_launcher]
+    merged = Imported(parts[0].kind, parts[0].file, parts=texts, findings=[*findings])
+    claims: dict[str, tuple[Imported, Entry]] = {}
+    for part in sorted(parts, key=_strength):
+        merged.values |= part.defaults
+        for entry in part.mapped:
+            before = claims.get(entry.key, (part,))[0]
+            if before.kind != "deepspeed" or part.kind == "deepspeed" or entry.key not in OF_DEEPSPEED:
+                claims[entry.key] = (part, entry)
+    merged.values |= {key: entry.set_to for key, (_, entry) in claims.items()}
     for part in parts:
         merged.unknown += part.unknown
         merged.dropped += part.dropped
         merged.renamed += part.renamed
         merged.findings += part.findings
-    claims: dict[str, list[tuple[Imported, Entry]]] = {}
-    for part in sorted(parts, key=_strength):
-        merged.values |= part.defaults
-        for entry in part.mapped:
-            claims.setdefault(entry.key, []).append((part, entry))
-    for key, claimed in claims.items():
-        if key in OF_DEEPSPEED:
-            claimed.sort(key=lambda claim: claim[0].kind == "deepspeed")
-        winner, counts = claimed[-1]
-        merged.values[key] = counts.set_to
-        for part, entry in claimed:
+        for entry in sorted(part.mapped, key=lambda entry: entry.line or 0):
+            winner, counts = claims[entry.key]
             if entry.set_to == counts.set_to or {str(entry.set_to), str(counts.set_to)} <= SAME_HALF:
                 merged.mapped.append(entry)
                 continue
             # To override a file is what the options of a command are for.
             severity: Severity = "note" if winner.kind == "launch_command" and part.file != winner.file else "warning"
-            merged.overrule(entry, key, entry.set_to, counts.place(), counts.set_to, severity)
-    if PROCESSES in claims and claims[PROCESSES][-1][0].counts_all_nodes:
+            merged.overrule(entry, entry.key, entry.set_to, counts.place(), counts.set_to, severity)
+    if PROCESSES in claims and claims[PROCESSES][0].counts_all_nodes:
         _share_out(merged, merged.values.get(NODES, 1))
-    files = [part.file for part in merged.parts]
-    merged.mapped.sort(key=lambda entry: (files.index(entry.file), entry.line or 0))
     _strategy_of_processes(merged, parts)
     return merged
 

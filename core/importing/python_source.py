@@ -113,13 +113,13 @@ FIRST: Mapping[str, str] = {
     "TrainingArguments": "output_dir",
 }  # fmt: skip
 """What is called -> the settings that its first arguments are."""
+OF_LORA = {"r": "lora_r", "target_modules": "lora_target_modules"} | dict.fromkeys(
+    ("model", "peft_type", "random_state", "use_gradient_checkpointing", "max_seq_length"), ""
+)
+"""Of Unsloth's get_peft_model some arguments are of the model."""
 CALLED: Mapping[str, Mapping[str, str]] = {
     "load_dataset": {"path": "dataset_name", "name": "dataset_config_name", "data_files": ""},
-    # Of Unsloth's get_peft_model some arguments are of the model.
-    **dict.fromkeys(LORA, {
-        "r": "lora_r", "target_modules": "lora_target_modules", "model": "", "peft_type": "", "random_state": "",
-        "use_gradient_checkpointing": "", "max_seq_length": "",
-    }),
+    **dict.fromkeys(LORA, OF_LORA),
 }  # fmt: skip
 """Keywords that are called otherwise as settings of a file, or are left aside."""
 CONSTANTS_OF = ("Trainer", "BitsAndBytesConfig", "load_dataset", "Model")

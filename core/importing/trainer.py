@@ -366,16 +366,14 @@ def read(document: YamlDocument, file: str) -> Imported:
     """The settings of a file, in sections or not; a mapping that is the value of a known setting stays whole."""
     imported = Imported("training_arguments", file)
     flat = settings_of(document.values, document.lines, lambda name: not is_known(name.rpartition(".")[2]))
-    settings = [_as_spelt(setting) for setting in flat]
+    settings: list[Setting] = []
+    for setting in flat:
+        key, value = setting.name.rpartition(".")[2], setting.value
+        if isinstance(value, str) and PLACEHOLDER.fullmatch(value.strip()):
+            value = Unresolved(value.strip())
+        # Files may spell names as on a command line: per-device-train-batch-size.
+        settings.append(Setting(key.replace("-", "_").lstrip("_"), value, setting.line, key))
     axolotl = {"base_model", "datasets"} <= set(document.values)
     known = len(table.TRAINERS_OWN & {setting.name for setting in settings}) >= 2 and not axolotl
     fill(imported, settings, program="TrainingArguments" if known else "")
     return imported
-
-
-def _as_spelt(setting: Setting) -> Setting:
-    """Files may spell names as on a command line: per-device-train-batch-size."""
-    key, value = setting.name.rpartition(".")[2], setting.value
-    if isinstance(value, str) and PLACEHOLDER.fullmatch(value.strip()):
-        value = Unresolved(value.strip())
-    return Setting(key.replace("-", "_").lstrip("_"), value, setting.line, key)
