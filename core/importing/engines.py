@@ -121,7 +121,7 @@ def _gpus(imported: Imported, setting: Setting) -> Became:
     return {"engine.device": "cpu"} if setting.as_written() == "CUDA_VISIBLE_DEVICES" else ALL_GPUS
 
 
-def _named_file(imported: Imported, setting: Setting) -> Became:
+def named_file(imported: Imported, setting: Setting) -> Became:
     if not isinstance(setting.value, str):
         raise WrongValue
     role = "accelerate" if setting.name == "config_file" else "deepspeed"
@@ -182,9 +182,9 @@ ACCELERATE: Mapping[str, Rule] = {
     "use_cpu": to("engine.device", {"yes": "cpu"}, mark("A run uses the GPU by default if one is available.")),
     "gpu_ids": _gpus,
     "num_cpu_threads_per_process": positive("engine.cpu_threads", mark("0 leaves it to the plan.")),
-    "config_file": _named_file,
-    "deepspeed_config": _named_file,
-    ZERO_FILE: _named_file,
+    "config_file": named_file,
+    "deepspeed_config": named_file,
+    ZERO_FILE: named_file,
     ZERO_STAGE: STAGE,
     "deepspeed_config.offload_optimizer_device": _offload,
     "deepspeed_config.offload_param_device": _offload,

@@ -14,7 +14,7 @@ from trainwiz.core.config.build import build_config
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.config.yaml_text import YamlDocument, parse_yaml
 from trainwiz.core.errors import Finding, Severity, UsageError, os_reason, sort_findings
-from trainwiz.core.files import at_home, read_small
+from trainwiz.core.files import at_home, is_file, read_small
 from trainwiz.core.importing import command_line, engines, python_source, trainer
 from trainwiz.core.importing.engines import NODES, PROCESSES, STRATEGY
 from trainwiz.core.importing.names import TRAINERS_OWN
@@ -153,7 +153,9 @@ def _read(text: Text, imports: list[Imported], findings: list[Finding], seen: se
     imported = read(text.text, text.name)
     imports += [imported, *imported.inner]
     for reference in [named for part in (imported, *imported.inner) for named in part.references]:
-        path = next((path for path in (Path(reference.value), text.folder / reference.value) if _is_file(path)), None)
+        path = next(
+            (path for path in (Path(reference.value), text.folder / reference.value) if is_file(at_home(path))), None
+        )
         if path in seen or len(seen) > MOST_FILES or (reference.name == "script" and path is None):
             continue
         where = at(text.name, reference.line)
@@ -169,11 +171,8 @@ def _read(text: Text, imports: list[Imported], findings: list[Finding], seen: se
             findings += (replace(one, severity=severity, where=where) for one in error.findings)
 
 
-def _is_file(path: Path | str) -> bool:
-    try:
-        return at_home(Path(path)).is_file()
-    except (OSError, ValueError):
-        return False
+def _is_file(name: str) -> bool:
+    return is_file(at_home(Path(name)))
 
 
 def read_text(name: str, shown: str | None = None) -> Text:

@@ -259,26 +259,22 @@ LORA_DEFAULTS: Defaults = {
 
 # Which task a training is for, from what its classes, scripts and arguments are called.
 
-TASK_OF_ENDING: Mapping[str, Task] = {
-    "ForSeq2SeqLM": "seq2seq", "ForConditionalGeneration": "seq2seq", "Seq2SeqTrainingArguments": "seq2seq",
-    "Seq2SeqTrainer": "seq2seq", "DataCollatorForSeq2Seq": "seq2seq", "MarianMTModel": "seq2seq",
-    "run_summarization": "seq2seq", "run_translation": "seq2seq", "seq_2_seq_lm": "seq2seq",
-    "max_source_length": "seq2seq", "max_target_length": "seq2seq", "predict_with_generate": "seq2seq",
-    "ForCausalLM": "causal-lm", "LMHeadModel": "causal-lm", "SFTConfig": "causal-lm", "SFTTrainer": "causal-lm",
-    "run_clm": "causal-lm", "sft": "causal-lm", "causal_lm": "causal-lm",
-    "ForMaskedLM": "masked-lm", "mlm": "masked-lm", "mlm_probability": "masked-lm",
-    "ForSequenceClassification": "sequence-classification", "run_glue": "sequence-classification",
-    "run_classification": "sequence-classification", "seq_cls": "sequence-classification",
-    "ForTokenClassification": "token-classification", "run_ner": "token-classification",
-    "token_cls": "token-classification",
+ENDINGS: Mapping[Task, str] = {
+    "seq2seq": "ForSeq2SeqLM ForConditionalGeneration Seq2SeqTrainingArguments Seq2SeqTrainer DataCollatorForSeq2Seq "
+    "MarianMTModel run_summarization run_translation seq_2_seq_lm max_source_length max_target_length "
+    "predict_with_generate",
+    "causal-lm": "ForCausalLM LMHeadModel SFTConfig SFTTrainer run_clm sft causal_lm",
+    "masked-lm": "ForMaskedLM mlm mlm_probability",
+    "sequence-classification": "ForSequenceClassification run_glue run_classification seq_cls",
+    "token-classification": "ForTokenClassification run_ner token_cls",
 }  # fmt: skip
 """Ends of the names of classes of transformers and TRL, task types of peft, arguments and scripts of their examples
 without ".py" and _no_trainer."""
-OTHER_ENDINGS = (
-    "ForQuestionAnswering", "RewardConfig", "RewardTrainer", "ForImageClassification", "ForVision2Seq",
-    "ForImageTextToText", "ForSpeechSeq2Seq", "ForCTC", "ForAudioClassification", "instance_prompt", "image_column", "resolution",
-    *(f"{method}{end}" for method in ("DPO", "PPO", "GRPO", "KTO", "ORPO") for end in ("Config", "Trainer")),
-    "dpo", "orpo", "grpo", "ppo", "kto", "simpo", "image_folder", "instance_data_dir",
-)  # fmt: skip
+OTHER_ENDINGS = words(
+    "ForQuestionAnswering RewardConfig RewardTrainer ForImageClassification ForVision2Seq ForImageTextToText "
+    "ForSpeechSeq2Seq ForCTC ForAudioClassification instance_prompt image_column resolution image_folder instance_data_dir "
+    "DPOConfig PPOConfig GRPOConfig KTOConfig ORPOConfig DPOTrainer PPOTrainer GRPOTrainer KTOTrainer ORPOTrainer dpo "
+    "orpo grpo ppo kto simpo"
+)
 """Ends of the names of classes and scripts, and of arguments of diffusers' examples, of trainings that are none of
 ours."""

@@ -10,7 +10,7 @@ from typing import Any
 from trainwiz.core.config.yaml_text import YamlDocument
 from trainwiz.core.estimate.architecture import ALL_LINEAR
 from trainwiz.core.importing import names as table
-from trainwiz.core.importing.engines import read_deepspeed, settings_of
+from trainwiz.core.importing.engines import named_file, read_deepspeed, settings_of
 from trainwiz.core.importing.report import (
     UNSET,
     Became,
@@ -127,10 +127,7 @@ def _deepspeed(imported: Imported, setting: Setting) -> Became:
     if given is True:
         # deepspeed.add_config_arguments has a bare --deepspeed, beside which --deepspeed_config names the file.
         return table.ONLY_ENABLES
-    if not isinstance(given, str):
-        raise WrongValue
-    imported.references.append(Setting("deepspeed", given, setting.line))
-    return table.NAMES_A_FILE
+    return named_file(imported, setting)
 
 
 # The model and its adapters.
@@ -312,14 +309,15 @@ SAYS_THE_TASK = ("task_type", "lora_task_type", "stage", "rl")
 
 def _place_task(imported: Imported, hints: Sequence[Setting]) -> None:
     """Set the task where something names it, and say where the training is none that trainwiz does."""
-    named = [(hint, str(hint.value)) for hint in hints]
     given = [one for one in imported.settings.values() if word(one.value) != "no"]
     named = [(hint, re.sub("(_no_trainer|_wwm)+$", "", str(hint.value))) for hint in hints]
     named += [(one, word(one.value) if one.name in SAYS_THE_TASK else one.as_written()) for one in given]
-    tasks = [(one, task) for one, name in named for end, task in table.TASK_OF_ENDING.items() if name.endswith(end)]
+    tasks = [
+        (one, task) for one, name in named for task, ends in table.ENDINGS.items() if name.endswith(tuple(ends.split()))
+    ]
     if tasks and "task" not in imported.values:
         imported.map(tasks[0][0], "task", tasks[0][1])
-    if other := next((pair for pair in named if pair[1].endswith(table.OTHER_ENDINGS)), None):
+    if other := next((pair for pair in named if pair[1].endswith(tuple(table.OTHER_ENDINGS))), None):
         imported.say(other[0].line, "other_training", name=other[1])
 
 
