@@ -185,13 +185,13 @@ def _cut(launch: Launch, words: list[Word]) -> None:
     its value), the rest."""
     while words:
         one, words = words[0], words[1:]
-        if not one.known and not one.text.startswith("-") and any(other.text.endswith(".py") for other in words):
-            # A word that cannot be known is options ($DISTRIBUTED_ARGS) where a script follows.
-            launch.options.append(Setting("", Unresolved(one.text), one.line, one.text))
-            continue
         if not one.text.startswith("-"):
-            launch.script, launch.arguments = one, words
-            break
+            if one.known or not any(other.text.endswith(".py") for other in words):
+                launch.script, launch.arguments = one, words
+                break
+            # A word that cannot be known is options ($DISTRIBUTED_ARGS) where a script follows.
+            launch.options.append(_setting("", [one], one.line, one.text))
+            continue
         written, equals, inline = one.text.partition("=")
         name = written.lstrip("-").replace("-", "_")
         # Beginnings are completed as argparse does.

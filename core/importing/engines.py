@@ -54,7 +54,11 @@ def rule_in(rules: Mapping[str, Rule], name: str) -> Rule | None:
 
 # The file of accelerate (ClusterConfig of 0.5 to 1.15), with the keys of its sections behind a dot.
 
-TYPES = frozenset({"no", "none", "", "mps", "deepspeed", "fsdp", "megatron_lm", "xla", "tpu"})
+KINDS: Mapping[str, Became] = {
+    "fsdp": {STRATEGY: "fsdp"}, "multi_cpu": {STRATEGY: "ddp", "engine.device": "cpu"},
+    **dict.fromkeys(("megatron_lm", "xla", "tpu"), NO_EQUIVALENT),
+}  # fmt: skip
+TYPES = {"no", "none", "", "mps", "deepspeed", *KINDS}
 """distributed_type, besides MULTI_GPU, MULTI_CPU and the like: one whole model for each process."""
 SECTION_OF_TYPE: Mapping[str, str] = {"deepspeed_config": "deepspeed", "fsdp_config": "fsdp"}
 """Sections that are read with one distributed_type only."""
@@ -93,11 +97,7 @@ def _type(imported: Imported, setting: Setting) -> Became:
     if kind == "no" and len(gpus := _gpu_list(imported)) > 1 and imported.word("use_cpu") != "yes":
         imported.say(setting, "data_parallel", program="distributed_type NO")
         return {STRATEGY: "ddp", PROCESSES: len(gpus)}
-    if kind == "multi_cpu":
-        return {STRATEGY: "ddp", "engine.device": "cpu"}
-    if kind in ("megatron_lm", "xla", "tpu"):
-        return NO_EQUIVALENT
-    return {STRATEGY: "fsdp" if kind == "fsdp" else "ddp" if kind.startswith("multi_") else "single"}
+    return KINDS.get(kind, {STRATEGY: "ddp"} if kind.startswith("multi_") else {STRATEGY: "single"})
 
 
 def _processes(imported: Imported, setting: Setting) -> Became:
@@ -166,8 +166,8 @@ REASONS: Mapping[str, str] = {
     "module no_python enable_cpu_affinity monitor_interval start_method launcher launcher_args no_local_rank use_env run_path": HANDLED,
 }  # fmt: skip
 """Keys, and sections for all their other keys -> why they are left out."""
-ACCELERATE: Mapping[str, Rule] = {
-    **for_each(REASONS),
+ACCELERATE = for_each({
+    **REASONS,
     **places({
         "num_machines": NODES,
         "deepspeed_config.gradient_accumulation_steps": "batch.gradient_accumulation_steps",
@@ -182,13 +182,9 @@ ACCELERATE: Mapping[str, Rule] = {
     "use_cpu": to("engine.device", {"yes": "cpu"}, mark("A run uses the GPU by default if one is available.")),
     "gpu_ids": _gpus,
     "num_cpu_threads_per_process": positive("engine.cpu_threads", mark("0 leaves it to the plan.")),
-    "config_file": named_file,
-    "deepspeed_config": named_file,
-    ZERO_FILE: named_file,
+    f"config_file deepspeed_config {ZERO_FILE}": named_file,
     ZERO_STAGE: STAGE,
-    "deepspeed_config.offload_optimizer_device": _offload,
-    "deepspeed_config.offload_param_device": _offload,
-    **for_each({
+    "deepspeed_config.offload_optimizer_device deepspeed_config.offload_param_device": _offload,
         "fsdp_config.fsdp_sharding_strategy fsdp_config.fsdp_reshard_after_forward fsdp_config.sharding_strategy":
         to(STRATEGY, SHARDED),
         "fsdp_config.fsdp_offload_params fsdp_config.offload_params": to(
@@ -197,8 +193,7 @@ ACCELERATE: Mapping[str, Rule] = {
         "dynamo_backend dynamo_config.dynamo_backend": lambda _, setting: {
             "engine.compile": word(setting.value) not in ("no", "none", "")
         },
-    }),
-}  # fmt: skip
+})  # fmt: skip
 ACCELERATE_SECTIONS = {name.partition(".")[0] for name in ACCELERATE if "." in name or name.endswith("_config")}
 
 # The options of the launchers, as keys of an accelerate file.
@@ -242,10 +237,10 @@ def _as_in_file(option: Setting) -> Setting:
 HALVES = ("fp16.enabled", "bf16.enabled", "bfloat16.enabled")
 
 
-def read_deepspeed(values: Mapping[Any, Any], lines: Mapping[str, int], file: str) -> Imported:
+def read_deepspeed(document: YamlDocument, file: str) -> Imported:
     """Every key of the file with its place."""
     imported = Imported("deepspeed", file)
-    settings = list(settings_of(values, lines, DEEPSPEED_SECTIONS.__contains__))
+    settings = list(settings_of(document.values, document.lines, DEEPSPEED_SECTIONS.__contains__))
     imported.take(settings, lambda setting: rule_in(DEEPSPEED, setting.name) or NOT_OFFERED)
     return imported
 
@@ -265,19 +260,17 @@ def _betas(_: Imported, setting: Setting) -> Became:
     return {f"training.adam_beta{n}": beta for n, beta in enumerate(setting.value, 1)}
 
 
-DEEPSPEED: Mapping[str, Rule] = {
-    **for_each({
-        "steps_per_print wall_clock_breakdown memory_breakdown dump_state tensorboard wandb csv_monitor comet "
-        "comms_logger flops_profiler": mark("trainwiz has its own measurements and logs."),
-        "activation_checkpointing": mark(
-            "DeepSpeed checkpoints activations only where the model calls it; for a run, use engine.checkpointing."
-        ),
-        "fp16": mark("trainwiz scales the fp16 loss dynamically."),
-        "optimizer.params.adam_w_mode": mark("A run uses AdamW."),
-        "scheduler.params.warmup_min_lr scheduler.params.warmup_min_ratio scheduler.params.warmup_type": mark(
-            "Warmup is linear, from 0."
-        ),
-    }),
+DEEPSPEED = for_each({
+    "steps_per_print wall_clock_breakdown memory_breakdown dump_state tensorboard wandb csv_monitor comet "
+    "comms_logger flops_profiler": mark("trainwiz has its own measurements and logs."),
+    "activation_checkpointing": mark(
+        "DeepSpeed checkpoints activations only where the model calls it; for a run, use engine.checkpointing."
+    ),
+    "fp16": mark("trainwiz scales the fp16 loss dynamically."),
+    "optimizer.params.adam_w_mode": mark("A run uses AdamW."),
+    "scheduler.params.warmup_min_lr scheduler.params.warmup_min_ratio scheduler.params.warmup_type": mark(
+        "Warmup is linear, from 0."
+    ),
     **places({
         "train_batch_size": "batch.target_samples",
         "train_micro_batch_size_per_gpu": "batch.micro_batch_size",
@@ -290,10 +283,9 @@ DEEPSPEED: Mapping[str, Rule] = {
         "scheduler.params.warmup_num_steps": "training.warmup",
         "scheduler.params.total_num_steps": "training.max_steps",
     }),
-    **dict.fromkeys(HALVES, _half),
+    " ".join(HALVES): _half,
     "zero_optimization.stage": STAGE,
-    "zero_optimization.offload_optimizer.device": _offload,
-    "zero_optimization.offload_param.device": _offload,
+    "zero_optimization.offload_optimizer.device zero_optimization.offload_param.device": _offload,
     # DeepSpeed's Adam is AdamW unless adam_w_mode is false.
     "optimizer.type": to("engine.optimizer", {
         **dict.fromkeys(("adam", "adamw", "cpuadam", "deepspeedcpuadam"), "adamw_torch"), "fusedadam": "adamw_torch_fused",
@@ -301,6 +293,6 @@ DEEPSPEED: Mapping[str, Rule] = {
     }),
     "optimizer.params.betas": _betas,
     "scheduler.type": to("training.schedule", {"warmuplr": "constant", "warmupdecaylr": "linear", "warmupcosinelr": "cosine"}),
-}  # fmt: skip
+})  # fmt: skip
 DEEPSPEED_SECTIONS = {"optimizer", "scheduler", *(name.rpartition(".")[0] for name in DEEPSPEED if "." in name)}
 """Keys whose keys are settings."""

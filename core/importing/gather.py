@@ -7,6 +7,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -91,27 +92,28 @@ def _blank(found: re.Match[str]) -> str:
     return found[0] if found[0].startswith('"') else re.sub(r"[^\n]", " ", found[0])
 
 
+SURE = 1000
+
+
 def _read_mapping(document: YamlDocument, file: str) -> Imported:
-    """By a key that only one kind of file has, else by the reader that knows most of its names."""
+    """By the reader that knows most of its names, or a key that only one kind of file has (SURE)."""
     names = {str(name) for name in document.values}
     inner = (str(name) for section in document.values.values() if isinstance(section, dict) for name in section)
     names_inside = {*names, *inner}
     known = sum(map(trainer.is_known, names_inside)) if TELLING & names_inside else 0
-    of_deepspeed = len(engines.DEEPSPEED.keys() & names)
-    of_accelerate = len(engines.ACCELERATE.keys() & names)
     # `fp16: {enabled: ...}` is DeepSpeed's; the Trainer's fp16 is yes or no.
     halves = any(isinstance(document.values.get(name), dict) for name in ("fp16", "bf16", "bfloat16"))
-    if "distributed_type" in names:
-        return engines.read_accelerate(document, file)
-    if "zero_optimization" in names or halves:
-        return engines.read_deepspeed(document.values, document.lines, file)
-    if max(2 * known, of_deepspeed, of_accelerate) < 2 or any(names.issuperset(keys) for keys in OTHERS):
+    of_deepspeed = len(engines.DEEPSPEED.keys() & names) + SURE * ("zero_optimization" in names or halves)
+    of_accelerate = len(engines.ACCELERATE.keys() & names) + 2 * SURE * ("distributed_type" in names)
+    readers = (
+        (known, trainer.read),
+        (of_deepspeed, engines.read_deepspeed),
+        (of_accelerate, engines.read_accelerate),
+    )
+    most, reader = max(readers, key=itemgetter(0))
+    if most < (1 if known else 2) or (most < SURE and any(names.issuperset(keys) for keys in OTHERS)):
         raise refusal("not_importable.kinds", file)
-    if known >= max(of_deepspeed, of_accelerate):
-        return trainer.read(document, file)
-    if of_deepspeed >= of_accelerate:
-        return engines.read_deepspeed(document.values, document.lines, file)
-    return engines.read_accelerate(document, file)
+    return reader(document, file)
 
 
 # What was given to an import, with the files that it names, as far as they are here.
@@ -207,7 +209,6 @@ def text_of(argument: str) -> Text:
 
 # What somebody typed or pasted into a box: paths of files, each on a line of its own, and then perhaps a text.
 
-LONGEST_PATH = 4096
 SETTINGS = re.compile(r"[:={([<>#]")
 """What every text of settings has; a single line without is meant as a path."""
 
@@ -223,17 +224,15 @@ def texts_of_pasted(text: str) -> list[Text]:
     """The files named by the first lines, then the rest as a text with its line numbers; [] for nothing. Raises
     NotImportable for a file that cannot be read, and for a single line that is neither a file nor settings."""
     lines = text.splitlines()
-    texts: list[Text] = []
-    for number, line in enumerate(lines):
-        # A file manager puts quotes around the name.
-        name = line.strip().strip("'\"")
-        if 0 < len(name) <= LONGEST_PATH and _is_file(name):
-            texts.append(read_text(name))
-        elif name:
-            rest = textwrap.dedent("\n".join([*[""] * number, *lines[number:]])).rstrip()
-            is_text = "\n" in rest.strip() or SETTINGS.search(rest) is not None
-            return [*texts, Text(tr(PASTED), rest, Path()) if is_text else text_of(rest.strip())]
-    return texts
+    # A file manager puts quotes around the name.
+    names = [line.strip().strip("'\"") for line in lines]
+    count = next((number for number, name in enumerate(names) if name and not _is_file(name)), len(names))
+    texts = [read_text(name) for name in names[:count] if name]
+    rest = textwrap.dedent("\n".join([*[""] * count, *lines[count:]])).rstrip()
+    if not rest.strip():
+        return texts
+    is_text = "\n" in rest.strip() or SETTINGS.search(rest) is not None
+    return [*texts, Text(tr(PASTED), rest, Path()) if is_text else text_of(rest.strip())]
 
 
 # An import kept as a profile of the user's own.

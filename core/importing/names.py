@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from trainwiz.core.config.settings import SETTINGS
 from trainwiz.core.config.values import Task
-from trainwiz.core.importing.report import OFF, RENAMED, Rule, for_each, on, places, positive, to
+from trainwiz.core.importing.report import OFF, RENAMED, for_each, on, places, positive, to
 from trainwiz.core.language import mark
 
 
@@ -94,7 +94,7 @@ REASONS: Mapping[str, str] = {
     "use_deepspeed": ONLY_ENABLES,
     "task_type lora_task_type mlm": "It names the task.",
 }  # fmt: skip
-TRAINER: Mapping[str, Rule] = for_each({
+TRAINER = for_each({
     **REASONS,
     # A setting has a place, whatever is said of its name above.
     **places({entry.trainer: key for key, entry in SETTINGS.items() if entry.trainer}),

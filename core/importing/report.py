@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
@@ -92,13 +94,10 @@ def word(value: Any) -> str:
 
 def number(value: Any) -> float | None:
     """2e-5, "2e-5" (YAML reads 2e-5 as text), 3; None for everything that is not a finite number."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    try:
+    with suppress(ValueError, TypeError, OverflowError):
         found = float(value)
-    except (ValueError, OverflowError):
-        return None
-    return found if found - found == 0 else None
+        return found if math.isfinite(found) and not isinstance(value, bool) else None
+    return None
 
 
 def shown(value: Any) -> str:
@@ -245,19 +244,17 @@ class Imported:
             self.overrule(self._entry(setting), setting.name, value, counts.place(), counts.value)
             return
         try:
-            self.become(setting, rule(self, setting) if callable(rule) else rule)
+            became = rule(self, setting) if callable(rule) else rule
+            if isinstance(became, Mapping):
+                for key, given in became.items():
+                    self.map(setting, key, given)
+            elif became is None:
+                self.leave_unknown(setting)
+            else:
+                self.drop(setting, became)
         except WrongValue:
             self.leave_unknown(setting)
             self.say(setting, "bad_value")
-
-    def become(self, setting: Setting, became: Became) -> None:
-        if isinstance(became, str):
-            self.drop(setting, became)
-        elif became is None:
-            self.leave_unknown(setting)
-        else:
-            for key, value in became.items():
-                self.map(setting, key, value)
 
     def map(self, setting: Setting, key: str, value: Any) -> None:
         """The setting gives the value at `key`. What no run can have there is kept as unknown, and said."""

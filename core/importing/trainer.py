@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from trainwiz.core.config.yaml_text import YamlDocument
@@ -122,7 +123,7 @@ def _deepspeed(imported: Imported, setting: Setting) -> Became:
     """A file's name, or the settings themselves, which are read as the file would be."""
     given = setting.value
     if isinstance(given, Mapping):
-        imported.inner.append(read_deepspeed(given, {}, imported.file))
+        imported.inner.append(read_deepspeed(YamlDocument(Path(imported.file), given, {}), imported.file))
         return table.IN_THAT_FILE
     if given is True:
         # deepspeed.add_config_arguments has a bare --deepspeed, beside which --deepspeed_config names the file.
