@@ -48,14 +48,11 @@ class ByteTail:
     def __init__(self, path: Path, window_bytes: int | None = None) -> None:
         self.path = path
         self.window_bytes = window_bytes
-        self.skipped_bytes = 0
-        self.offset = 0
-        self.began_anew = False
         self.behind = False
         self.problem: str | None = None
         self._inode: tuple[int, int] | None = None
         self._stamp: tuple[int, int] | None = None
-        self._before_offset = b""
+        self._restart()
 
     def read_bytes(self) -> bytes:
         """New bytes, READ_BYTES or `window_bytes` at most; empty when nothing is new or the file is not there."""
@@ -153,12 +150,6 @@ class JsonLinesTail(ByteTail):
     "Infinity", "-Infinity" as values, come back as floats; an integer of more than 64 bits may.
     """
 
-    def __init__(self, path: Path, window_bytes: int | None = None) -> None:
-        super().__init__(path, window_bytes)
-        self.garbage_lines = 0
-        self._half = b""
-        self._in_passed_line = False
-
     def read_new(self) -> list[dict[str, Any]]:
         """Objects of the next READ_BYTES at most; call again while `behind` is true."""
         # First, for it may find another file, of which no half a line is known.
@@ -220,7 +211,6 @@ class TextTail(ByteTail):
 
     def __init__(self, path: Path, window_bytes: int = TEXT_WINDOW_BYTES) -> None:
         super().__init__(path, window_bytes)
-        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def read_new(self) -> str:
         """Text that was appended since the last call (at most `window_bytes`); invalid UTF-8 becomes U+FFFD."""
@@ -234,7 +224,7 @@ class TextTail(ByteTail):
 
     def _restart(self) -> None:
         super()._restart()
-        self._decoder.reset()
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
 
 def _put_numbers(row: dict[str, Any]) -> None:
