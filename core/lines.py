@@ -45,6 +45,10 @@ class ByteTail:
     file is there and cannot be read.
     """
 
+    offset: int
+    skipped_bytes: int
+    _before_offset: bytes
+
     def __init__(self, path: Path, window_bytes: int | None = None) -> None:
         self.path = path
         self.window_bytes = window_bytes
@@ -149,6 +153,10 @@ class JsonLinesTail(ByteTail):
     counted in `garbage_lines` and passed over. Bare NaN and Infinity, and the strings "NaN",
     "Infinity", "-Infinity" as values, come back as floats; an integer of more than 64 bits may.
     """
+
+    garbage_lines: int
+    _half: bytes
+    _in_passed_line: bool
 
     def read_new(self) -> list[dict[str, Any]]:
         """Objects of the next READ_BYTES at most; call again while `behind` is true."""

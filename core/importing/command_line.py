@@ -103,7 +103,7 @@ _PYTHON = r"python(?:\d+(?:\.\d+)*)?w? (?:-[WX] \S+ |-[bBdEiIOPqsSuvx]\S* )*"
 START = re.compile(
     rf"(?<!\S)[!@]?(?:\S*/)?(?:(?:{_PYTHON}-m )?(?:(?P<accelerate>accelerate(?: |-|\.commands\.)launch)"
     r"|(?P<deepspeed>deepspeed(?:\.launcher\.runner)?)|(?P<torchrun>torchrun|torch\.distributed\.(?:run|launch))"
-    r"|(?P<framework>llamafactory-cli|lmf|axolotl)(?= train )|(?P<trl>trl)(?= [a-z_]+ )) (?=\S)"
+    r"|(?P<axolotl>axolotl)(?= train )|(?P<llamafactory>llamafactory-cli|lmf)(?= train )|(?P<trl>trl)(?= [a-z_]+ )) (?=\S)"
     rf"|(?P<python>{_PYTHON})(?P<module>-m )?(?=[\w./$]))"
 )
 """The words that name a launcher, a program that starts its processes by itself, or Python with a script; a notebook has
@@ -140,13 +140,7 @@ class Launch:
     environment: list[Setting]
     script: Word | None = None
     arguments: list[Word] = field(default_factory=list)
-    is_module: bool = False
     options: list[Setting] = field(default_factory=list)
-
-    def script_name(self) -> str:
-        if self.script is None:
-            return ""
-        return self.script.text.rpartition(".")[2] if self.is_module else PurePosixPath(self.script.text).stem
 
 
 def launch_of(command: Sequence[Word]) -> Launch | None:
@@ -161,23 +155,19 @@ def launch_of(command: Sequence[Word]) -> Launch | None:
         program == "python" and {PurePosixPath(first.text).name, first.text.partition(".")[0]} & NOT_TRAINING
     ):
         return None
-    environment = {
-        assigned["name"]: _setting(assigned["name"], [replace(word, text=assigned["value"])], word.line)
+    environment = [
+        _setting(assigned["name"], [replace(word, text=assigned["value"])], word.line)
         for word in command[:at]
         if (assigned := ASSIGNED.fullmatch(word.text)) is not None
-    }
-    launch = Launch(program, line, [*environment.values()])
+    ]
     if program in ("accelerate", "deepspeed", "torchrun"):
+        launch = Launch(program, line, environment)
         _cut(launch, [first, *rest])
         return launch
-    launch.script, launch.arguments = first, rest
-    launch.is_module = program != "python" or found["module"] is not None
-    if program == "framework":
-        launch.script = Word(found["framework"], line)
-    elif program == "python":
+    if program == "python":
         # srun and mpirun start processes of their own.
-        launch.program = next((name for name in names if name in STARTS_SEVERAL), program)
-    return launch
+        program = next((name for name in names if name in STARTS_SEVERAL), program)
+    return Launch(program, line, environment, first, rest)
 
 
 def _cut(launch: Launch, words: list[Word]) -> None:
@@ -202,7 +192,6 @@ def _cut(launch: Launch, words: list[Word]) -> None:
         is_value = words and not words[0].text.startswith("-") and not words[0].text.endswith(".py")
         if is_value and not equals and name not in FLAGS:
             values, words = words[:1], words[1:]
-        launch.is_module |= name == "module"
         launch.options.append(_setting(name, values, one.line))
 
 
@@ -277,25 +266,23 @@ def _environment(imported: Imported, launch: Launch) -> Iterator[Setting]:
 
 def _place_script(imported: Imported, launch: Launch, script: Word) -> None:
     """The script itself is read by the caller, where it is here."""
-    name = launch.script_name()
+    name = re.split(r"[/.]", script.text.removesuffix(".py"))[-1]
     if not script.known:
         imported.leave_unknown(Setting(script.text, script.text, script.line))
-    elif not launch.is_module and script.text.endswith(".py"):
+    elif script.text.endswith(".py"):
         imported.references.append(Setting("script", script.text, script.line))
     settings = list(_arguments(imported, launch.arguments))
-    is_sft = SFT_SCRIPT.fullmatch(name) is not None
-    hint = Setting("script", "sft" if is_sft else name, script.line)
-    fill(imported, settings, [hint], _defaults_of(launch, is_sft, {setting.name for setting in settings}))
+    name = "sft" if SFT_SCRIPT.fullmatch(name) else name
+    defaults = _defaults_of(launch.program, name, {setting.name for setting in settings})
+    fill(imported, settings, [Setting("script", name, script.line)], defaults)
 
 
-def _defaults_of(launch: Launch, is_sft: bool, names: set[str]) -> str:
+def _defaults_of(program: str, script: str, names: set[str]) -> str:
     """Whose defaults hold for what is left out: the Trainer's where its arguments are used, TRL's for its script."""
-    if is_sft:
+    if script == "sft":
         return "SFTConfig" if names - FILE_OPTIONS else ""
-    if launch.program == "trl" or launch.script_name() == "axolotl":
-        return ""
     surely = "per_device_train_batch_size" in names or len(table.TRAINERS_OWN & names) >= SURELY_THE_TRAINERS
-    return "TrainingArguments" if surely else ""
+    return "TrainingArguments" if surely and program not in ("trl", "axolotl") else ""
 
 
 def _arguments(imported: Imported, words: Sequence[Word]) -> Iterator[Setting]:

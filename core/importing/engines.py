@@ -211,7 +211,7 @@ def read_launcher(file: str, program: str, options: Sequence[Setting]) -> Import
     imported = Imported("launch_command", file, is_launcher=True, counts_all_nodes=program == "accelerate")
     settings = [_as_in_file(option) for option in options]
     imported.take(settings, lambda setting: rule_in(ACCELERATE, setting.name))
-    if program in ("deepspeed", "python", "framework") and GPUS in imported.values:
+    if program in ("deepspeed", "python", "llamafactory", "axolotl") and GPUS in imported.values:
         imported.defaults[PROCESSES] = len(imported.values[GPUS])
     if program == "torchrun" and not {"num_processes", ""} & set(imported.settings):
         # torch.distributed.run: --nproc-per-node is 1 by default.
