@@ -12,7 +12,7 @@ from typing import Any
 from trainwiz.core.config.values import OWN, PREFIXES
 from trainwiz.core.importing import names as table
 from trainwiz.core.importing.engines import GPUS, MACHINES, PER_NODE, read_launcher
-from trainwiz.core.importing.report import Imported, Setting, Unresolved, is_secret, refusal
+from trainwiz.core.importing.report import Imported, Setting, Unresolved, is_secret, refusal, to
 from trainwiz.core.importing.trainer import fill
 from trainwiz.core.text import plain_text
 
@@ -218,7 +218,7 @@ FILE_OPTIONS = table.words("config config_file config_path cfg c args_file recip
 
 def read(text: str, file: str) -> Imported:
     """Raises NotImportable for what starts no training, and for a command without a script."""
-    text = text.replace("\r\n", "\n").replace("\r", "\n").rstrip()
+    text = "\n".join(text.splitlines()).rstrip()
     whole = text.removesuffix("\\")
     try:
         commands = commands_of(whole)
@@ -258,7 +258,7 @@ def _environment(imported: Imported, launch: Launch) -> Iterator[Setting]:
         elif OF_LAUNCHERS.fullmatch(name) or is_secret(name):
             imported.drop(setting, table.NO_SECRETS if is_secret(name) else table.HANDLED)
         elif name in OWN or name.startswith(PREFIXES):
-            imported.place(setting, table.to(f"engine.environment.{name}"))
+            imported.place(setting, to(f"engine.environment.{name}"))
 
 
 # The script and its arguments.

@@ -126,7 +126,7 @@ def named_file(imported: Imported, setting: Setting) -> Became:
         raise WrongValue
     role = "accelerate" if setting.name == "config_file" else "deepspeed"
     imported.references.append(Setting(role, setting.value, setting.line))
-    return NAMES_A_FILE if role == "accelerate" else IN_THAT_FILE
+    return NAMES_A_FILE
 
 
 def _offload(imported: Imported, setting: Setting) -> Became:

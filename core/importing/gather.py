@@ -317,13 +317,11 @@ def merge(parts: Sequence[Imported], findings: Iterable[Finding] = ()) -> Import
         merged.renamed += part.renamed
         merged.findings += part.findings
         for entry in sorted(part.mapped, key=lambda entry: entry.line or 0):
-            winner, counts = claims[entry.key]
+            counts = claims[entry.key][1]
             if entry.set_to == counts.set_to or {str(entry.set_to), str(counts.set_to)} <= SAME_HALF:
                 merged.mapped.append(entry)
-                continue
-            # To override a file is what the options of a command are for.
-            severity: Severity = "note" if winner.kind == "launch_command" and part.file != winner.file else "warning"
-            merged.overrule(entry, entry.key, entry.set_to, counts.place(), counts.set_to, severity)
+            else:
+                merged.overrule(entry, entry.key, entry.set_to, counts.place(), counts.set_to)
     if PROCESSES in claims and claims[PROCESSES][0].counts_all_nodes:
         _share_out(merged, merged.values.get(NODES, 1))
     _strategy_of_processes(merged, parts)

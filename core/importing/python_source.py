@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from trainwiz.core.importing.names import LORA_DEFAULTS, words
+from trainwiz.core.importing.names import LORA_DEFAULTS
 from trainwiz.core.importing.report import Imported, Setting, Unresolved, refusal
 from trainwiz.core.importing.trainer import fill, is_known, take_defaults
 from trainwiz.core.text import plain_text, within_bounds
@@ -80,9 +80,9 @@ class Script:
                 return [self._value(item) for item in items]
             case ast.Dict(keys=keys, values=values):
                 found: dict[str, Any] = {}
-                for key, value in zip(keys, values, strict=True):
+                for key, item in zip(keys, values, strict=True):
                     # Values that cannot be known stay in their places: one of them does not hide the others.
-                    found |= self._value(value) if key is None else {str(self._value(key)): self.value(value)}
+                    found |= self._value(item) if key is None else {str(self._value(key)): self.value(item)}
                 return found
             case ast.Name(id=name) if name in self.bound:
                 return self._value(self.bound[name])
@@ -105,9 +105,8 @@ ARGUMENTS = ("TrainingArguments", "TrainingArgs", "SFTConfig", "POConfig", "KTOC
 """Ends of the names of classes of arguments; TRL's (DPOConfig, GRPOConfig, ...) are children of TrainingArguments."""
 LORA = ("LoraConfig", "AdaLoraConfig", "get_peft_model")
 NOT_MODELS = ("Tokenizer", "TokenizerFast", "Processor", "Config")
-FILE_READERS = words("json csv parquet text arrow")
+FILE_READERS = ("json", "csv", "parquet", "text", "arrow")
 """First argument of load_dataset for data_files."""
-DATA_FILES: Mapping[str, str] = {"train": "dataset_name", "validation": "validation_file", "test": "test_file"}
 FIRST: Mapping[str, str] = {
     "load_dataset": "dataset_name dataset_config_name", "SFTTrainer": "model_name_or_path", "Model": "model_name_or_path",
     "TrainingArguments": "output_dir",
@@ -118,7 +117,10 @@ OF_LORA = {"r": "lora_r", "target_modules": "lora_target_modules"} | dict.fromke
 )
 """Of Unsloth's get_peft_model some arguments are of the model."""
 CALLED: Mapping[str, Mapping[str, str]] = {
-    "load_dataset": {"path": "dataset_name", "name": "dataset_config_name", "data_files": ""},
+    "load_dataset": {
+        "path": "dataset_name", "name": "dataset_config_name", "train": "dataset_name", "validation":
+        "validation_file", "test": "test_file",
+    },
     **dict.fromkeys(LORA, OF_LORA),
 }  # fmt: skip
 """Keywords that are called otherwise as settings of a file, or are left aside."""
@@ -133,13 +135,18 @@ def read_python(text: str, file: str) -> Imported:
     settings: dict[str, Setting] = {}
     hints: list[Setting] = []
     programs: list[Setting] = []
+    program = ""
     for call in script.calls:
         owner, name = _called(call)
         hints.append(Setting("class", owner if name in ("from_pretrained", "from_config") else name, call.lineno))
         is_program = name.endswith(ARGUMENTS)
-        programs += hints[-1:] if is_program else []
-        if is_program and len(programs) > 1:
-            continue
+        if name == "SFTTrainer" and len(call.args) < 2 and all(keyword.arg != "args" for keyword in call.keywords):
+            # Without arguments it makes an SFTConfig of its own.
+            program = "SFTConfig"
+        if is_program:
+            programs.append(hints[-1])
+            if len(programs) > 1:
+                continue
         for setting in _settings(script, call, imported):
             # What the Trainer is given counts before what other calls say, of these the first: a second model is a teacher.
             if is_program or setting.name not in settings:
@@ -153,22 +160,16 @@ def read_python(text: str, file: str) -> Imported:
         parser = next((hint for hint in hints if hint.value.endswith(("ArgumentParser", "TrlParser"))), None)
         what = "not_importable.from_command" if parser else "not_importable.kinds"
         raise refusal(what, file, parser.line if parser else None)
-    fill(imported, settings.values(), hints, _program(script, programs))
+    if programs:
+        name = str(programs[0].value)
+        program = name if name == "SFTConfig" or not name.endswith("Config") else ""
+    fill(imported, settings.values(), hints, program)
     if "use_peft" in settings and settings["use_peft"].written in LORA:
         take_defaults(imported, LORA_DEFAULTS)
     imported.say(None, "code_not_read")
     if len(programs) > 1:
         imported.say(programs[0].line, "several_trainings", count=len(programs))
     return imported
-
-
-def _program(script: Script, programs: list[Setting]) -> str:
-    """The class whose defaults hold. SFTTrainer without arguments makes an SFTConfig of its own."""
-    if programs:
-        name = str(programs[0].value)
-        return name if name == "SFTConfig" or not name.endswith("Config") else ""
-    trl = next((call for call in script.calls if _called(call)[1] == "SFTTrainer"), None)
-    return "SFTConfig" if trl and len(trl.args) < 2 and all(one.arg != "args" for one in trl.keywords) else ""
 
 
 def _called(call: ast.Call) -> tuple[str, str]:
@@ -185,15 +186,9 @@ def _settings(script: Script, call: ast.Call, imported: Imported) -> Iterator[Se
     is_lora = name in LORA and (name != "get_peft_model" or any(keyword.arg == "r" for keyword in call.keywords))
     if is_lora:
         yield Setting("use_peft", True, line, name)
-    first = [script.value(node) for node in call.args]
-    if kind == "load_dataset" and first and first[0] in FILE_READERS:
-        files = next((script.value(keyword.value) for keyword in call.keywords if keyword.arg == "data_files"), {})
-        for split, value in (files if isinstance(files, dict) else {"train": files}).items():
-            if split in DATA_FILES:
-                yield Setting(DATA_FILES[split], value, line, f"data_files.{split}")
-        return
-    for role, value in zip(FIRST.get(kind, "").split(), first, strict=False):
-        if isinstance(value, str) or kind != "SFTTrainer":
+    for role, node in zip(FIRST.get(kind, "").split(), call.args, strict=False):
+        value = script.value(node)
+        if (isinstance(value, str) or kind != "SFTTrainer") and value not in FILE_READERS:
             yield Setting(role, value, line, f"{owner}.{name}" if is_model else "")
     takes_all = is_lora or kind == "TrainingArguments"
     for keyword in call.keywords if takes_all or kind.endswith(CONSTANTS_OF) else ():
@@ -201,9 +196,10 @@ def _settings(script: Script, call: ast.Call, imported: Imported) -> Iterator[Se
         if keyword.arg is None and not isinstance(given, dict):
             imported.leave_unknown(Setting(f"**{source(keyword.value)}", source(keyword.value), line))
             continue
-        for written, value in given.items() if keyword.arg is None else [(keyword.arg, given)]:
+        is_several = isinstance(given, dict) and keyword.arg in (None, "data_files")
+        for written, value in given.items() if is_several else [(str(keyword.arg), given)]:
             role = CALLED.get(kind, {}).get(written, written)
-            if role and (takes_all or (is_known(role) and isinstance(value, str | int | float))):
+            if role and (takes_all or (is_known(role) and isinstance(value, str | int | float | list))):
                 yield Setting(role, value, keyword.value.lineno, written)
 
 

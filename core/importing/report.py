@@ -280,14 +280,12 @@ class Imported:
     def _entry(self, setting: Setting) -> Entry:
         return Entry(setting.as_written(), setting.as_given(), setting.line, self.file)
 
-    def overrule(
-        self, entry: Entry, key: str, other: Any, place: str, value: Any, severity: Severity | None = None
-    ) -> None:
+    def overrule(self, entry: Entry, key: str, other: Any, place: str, value: Any) -> None:
         """The `other` that an entry says of `key` does not count, for `value` at `place` does."""
         words = {"place": place, "value": shown(value)}
         self.dropped.append(replace(entry, why=tr(PRECEDENCE, **words)))
         words |= {"key": key, "other": shown(other), "other_place": entry.place()}
-        self.findings.append(finding("contradiction.two_places", place, severity, **words))
+        self.findings.append(finding("contradiction.two_places", place, **words))
 
     def take_out(self, key: str) -> list[Entry]:
         """The entries that gave the value at `key`, which is none from now on."""
@@ -306,8 +304,10 @@ class Imported:
 
 Became = str | Mapping[str, Any] | None
 """Why a setting is left out, or the values of a run that it gives, or None where nobody knows."""
-Rule = str | Callable[[Imported, Setting], Became]
-"""Why a setting is always left out, or what becomes of it; raises WrongValue."""
+Decides = Callable[[Imported, Setting], Became]
+"""What becomes of a setting; raises WrongValue."""
+Rule = str | Decides
+"""Also why a setting is always left out."""
 RENAMED: Mapping[str, str] = {
     "evaluation_strategy": "eval_strategy", "per_gpu_train_batch_size": "per_device_train_batch_size",
     "per_gpu_eval_batch_size": "per_device_eval_batch_size", "no_cuda": "use_cpu", "warmup_ratio": "warmup_steps",
@@ -329,7 +329,7 @@ def left_out(refused: Finding, name: str) -> Finding:
 # Rules that are data.
 
 
-def to(key: str, means: Mapping[str, Any] | None = None, otherwise: str = "") -> Rule:
+def to(key: str, means: Mapping[str, Any] | None = None, otherwise: str = "") -> Decides:
     """The value itself, or what one of some words means. `otherwise`: why all other values are left out; without it
     they are taken as they are, so that what the run says of them is told, but for what is off."""
 
@@ -345,7 +345,7 @@ def to(key: str, means: Mapping[str, Any] | None = None, otherwise: str = "") ->
     return rule
 
 
-def positive(key: str, why: str) -> Rule:
+def positive(key: str, why: str) -> Decides:
     """The value, where it is no number below 1; else `why` it is left out."""
 
     def rule(_: Imported, setting: Setting) -> Became:
@@ -355,7 +355,7 @@ def positive(key: str, why: str) -> Rule:
     return rule
 
 
-def on(key: str, value: Any) -> Rule:
+def on(key: str, value: Any) -> Decides:
     """The value for a switch that is on."""
     return to(key, {"yes": value})
 

@@ -20,6 +20,7 @@ from trainwiz.core.importing.report import (
     Setting,
     Unresolved,
     WrongValue,
+    for_each,
     number,
     shown,
     word,
@@ -47,9 +48,10 @@ def _schedule_options(imported: Imported, setting: Setting) -> Became:
         options = parse_json(options) if isinstance(options, str) else options
     if not isinstance(options, Mapping):
         raise WrongValue
-    end, share, peak = options.get("min_lr", options.get("lr_end")), options.get("min_lr_rate"), "learning_rate"
-    if end is None and number(share) is not None and imported.number(peak) is not None:
-        end = float(f"{imported.number(peak) * number(share):.6g}")
+    end = options.get("min_lr", options.get("lr_end"))
+    share, peak = number(options.get("min_lr_rate")), imported.number("learning_rate")
+    if end is None and share is not None and peak is not None:
+        end = float(f"{peak * share:.6g}")
     if end is None:
         return mark("trainwiz has no setting for these schedule options.")
     return {"training.final_learning_rate": end}
@@ -123,7 +125,7 @@ def _deepspeed(imported: Imported, setting: Setting) -> Became:
     """A file's name, or the settings themselves, which are read as the file would be."""
     given = setting.value
     if isinstance(given, Mapping):
-        imported.inner.append(read_deepspeed(YamlDocument(Path(imported.file), given, {}), imported.file))
+        imported.inner.append(read_deepspeed(YamlDocument(Path(imported.file), dict(given), {}), imported.file))
         return table.IN_THAT_FILE
     if given is True:
         # deepspeed.add_config_arguments has a bare --deepspeed, beside which --deepspeed_config names the file.
@@ -251,7 +253,7 @@ def _reporters(_: Imported, setting: Setting) -> Became:
 
 RULES: Mapping[str, Rule] = {
     **table.TRAINER,
-    **table.for_each({
+    **for_each({
         "per_device_train_batch_size": _micro_batch,
         "lr_scheduler_kwargs": _schedule_options,
         "warmup_steps": _warmup,
@@ -324,15 +326,13 @@ def _place_task(imported: Imported, hints: Sequence[Setting]) -> None:
 
 def take_defaults(imported: Imported, defaults: table.Defaults) -> None:
     """Those that hold for what the text says nothing of; what it says and nobody can know has none."""
-    taken = {
-        name: (key, value)
-        for name, (key, value) in defaults.items()
-        if name not in imported.settings and key not in imported.values
-    }
-    imported.defaults.update(taken.values())
-    if taken:
-        said = ", ".join(f"{name} {shown(value)}" for name, (_, value) in taken.items())
-        imported.say(None, "library_defaults", program=imported.program, said=said)
+    said: list[str] = []
+    for name, (key, value) in defaults.items():
+        if name not in imported.settings and key not in imported.values:
+            imported.defaults[key] = value
+            said.append(f"{name} {shown(value)}")
+    if said:
+        imported.say(None, "library_defaults", program=imported.program, said=", ".join(said))
 
 
 def _set_defaults(imported: Imported) -> None:
