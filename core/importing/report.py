@@ -12,7 +12,7 @@ from typing import Any, Literal
 from trainwiz.core.config.build import check_values
 from trainwiz.core.config.run import RunConfig
 from trainwiz.core.config.values import NOT_SECRET_PREFIX, SECRET
-from trainwiz.core.errors import Finding, Severity, UsageError, sort_findings
+from trainwiz.core.errors import Finding, Severity, UsageError
 from trainwiz.core.language import mark, tr
 from trainwiz.core.text import plain_text
 
@@ -211,7 +211,7 @@ class Imported:
             "renamed": [asdict(entry) for entry in self.renamed],
             "dropped": [entry.to_json("why") for entry in self.dropped],
             "unknown": [entry.to_json() for entry in self.unknown],
-            "findings": [finding.to_json() for finding in sort_findings(self.findings)],
+            "findings": [finding.to_json() for finding in self.findings],
         }
 
     def word(self, name: str) -> str:

@@ -28,7 +28,6 @@ from trainwiz.core.importing.report import (
 from trainwiz.core.language import mark
 from trainwiz.core.text import parse_json
 
-NO_ADAPTERS = mark("LoRA is not enabled.")
 WEIGHTS_ARE_BF16 = mark("The weights are loaded in bf16, which decides the precision.")
 
 # Settings with which others decide.
@@ -166,11 +165,6 @@ def _targets(_: Imported, setting: Setting) -> Became:
     return {"peft.targets": re.findall(r"[\w.]+", targets) if isinstance(targets, str) else targets}
 
 
-OF_ADAPTERS = table.words(
-    "lora_r lora_alpha lora_dropout use_rslora peft_use_rslora use_dora peft_use_dora adapter_name_or_path "
-    "modules_to_save lora_target_linear lora_target_modules load_in_4bit load_in_8bit use_4bit use_8bit quantization_bit"
-)
-
 # The data.
 
 OF_SOURCE = {"path": "name", "id": "name", "split": "split", "name": "subset"}
@@ -293,11 +287,7 @@ def fill(imported: Imported, settings: Iterable[Setting], hints: Sequence[Settin
     # Of several spellings of one setting today's counts: steps of a warmup win over its ratio (get_warmup_steps of 4.x).
     called.sort(key=lambda one: (one.name != "dataset_name", one.name == one.as_written().replace("-", "_")))
 
-    def rule_of(setting: Setting) -> Rule | None:
-        idle = setting.name in OF_ADAPTERS and not wants_adapters(imported)
-        return NO_ADAPTERS if idle else RULES.get(setting.name)
-
-    imported.take(called, rule_of)
+    imported.take(called, lambda setting: RULES.get(setting.name))
     _place_task(imported, hints)
     if wants_adapters(imported) and "peft.method" not in imported.values:
         asked = next(imported.settings[name] for name in LORA_SETTINGS if name in imported.settings)
