@@ -100,6 +100,7 @@ TRAINER = for_each({
     **places({entry.trainer: key for key, entry in SETTINGS.items() if entry.trainer}),
     **places({
         "per_device_eval_batch_size": "batch.eval_micro_batch_size",
+        "num_train_epochs": "training.epochs",
         "gradient_accumulation_steps": "batch.gradient_accumulation_steps",
         "dataloader_num_workers": "data.workers",
         "dataloader_prefetch_factor": "data.prefetch",

@@ -163,7 +163,8 @@ def read_python(text: str, file: str) -> Imported:
     if programs:
         name = str(programs[0].value)
         program = name if name == "SFTConfig" or not name.endswith("Config") else ""
-    fill(imported, settings.values(), hints, program)
+    # Of **SETTINGS that nobody knows any may be set, and no default is sure.
+    fill(imported, settings.values(), hints, "" if imported.unknown else program)
     if "use_peft" in settings and settings["use_peft"].written in LORA:
         take_defaults(imported, LORA_DEFAULTS)
     imported.say(None, "code_not_read")

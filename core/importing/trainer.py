@@ -69,12 +69,6 @@ def _warmup(imported: Imported, setting: Setting) -> Became:
     return {"training.warmup": setting.value}
 
 
-def _epochs(imported: Imported, setting: Setting) -> Became:
-    if (imported.number("max_steps") or 0) > 0:
-        return mark("max_steps sets the length of the training.")
-    return {"training.epochs": setting.value}
-
-
 STEPS = {
     "logging_steps": "logging.every_steps", "save_steps": "checkpoint.every_steps", "eval_steps": "evaluation.every_steps",
 }  # fmt: skip
@@ -251,7 +245,6 @@ RULES: Mapping[str, Rule] = {
         "per_device_train_batch_size": _micro_batch,
         "lr_scheduler_kwargs": _schedule_options,
         "warmup_steps": _warmup,
-        "num_train_epochs": _epochs,
         " ".join(STEPS): _every,
         "eval_strategy": _eval_strategy,
         "bf16": _bf16,
