@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
 
 from trainwiz.core.config.values import OWN, PREFIXES
 from trainwiz.core.importing import names as table
-from trainwiz.core.importing.engines import GPUS, MACHINES, PER_NODE, read_launcher
+from trainwiz.core.importing.engines import GPUS, read_launcher
 from trainwiz.core.importing.report import Imported, Setting, Unresolved, is_secret, refusal, to
 from trainwiz.core.importing.trainer import fill
 from trainwiz.core.text import plain_text
@@ -119,7 +119,7 @@ FLAGS = table.words(
     "dynamo_use_regional_compilation use_deepspeed use_fsdp use_parallelism_config use_megatron_lm same_network module "
     "no_python tpu_cluster no_tpu_cluster tpu_use_sudo downcast_bf16 fp8_use_autocast_during_eval debug fp16 bf16 use_xpu "
     "ipex use_mps_device standalone run_path virtual_local_rank use_env no_local_rank no_ssh no_ssh_check force_multi "
-    "save_pid bind_cores_to_rank elastic_training disable_python enable_elastic_training"
+    "m h save_pid bind_cores_to_rank elastic_training disable_python enable_elastic_training"
 )
 """Options of the launchers without a value (accelerate 1.15, torch 2.13, DeepSpeed 0.19 and older releases; a test
 compares them with what is installed); all others have one."""
@@ -128,19 +128,19 @@ READ_BY_LAUNCHERS: Mapping[str, str] = {
     "OMP_NUM_THREADS": "num_cpu_threads_per_process",
 }
 """Variables -> what accelerate's file calls the same."""
-SHORT: Mapping[str, str] = {"h": "help", "m": "module", "H": "hostfile", "i": "include", "e": "exclude"}
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Launch:
-    """One command that starts a training."""
+    """One command that starts a training, in its parts."""
 
     program: str
     line: int
     environment: list[Setting]
-    script: Word | None = None
-    arguments: list[Word] = field(default_factory=list)
-    options: list[Setting] = field(default_factory=list)
+    options: Sequence[Word]
+    """Of a launcher; the words behind the script are its arguments."""
+    script: Word | None
+    arguments: Sequence[Word]
 
 
 def launch_of(command: Sequence[Word]) -> Launch | None:
@@ -148,11 +148,11 @@ def launch_of(command: Sequence[Word]) -> Launch | None:
     if (found := START.search(text)) is None:
         return None
     at = text.count(" ", 0, found.start())
-    first, *rest = command[text.count(" ", 0, found.end()) :]
+    rest = command[text.count(" ", 0, found.end()) :]
     names = [PurePosixPath(word.text).name for word in command[:at]]
     program, line = str(found.lastgroup).replace("module", "python"), command[at].line
     if NOT_TRAINING.intersection(names) or (
-        program == "python" and {PurePosixPath(first.text).name, first.text.partition(".")[0]} & NOT_TRAINING
+        program == "python" and {PurePosixPath(rest[0].text).name, rest[0].text.partition(".")[0]} & NOT_TRAINING
     ):
         return None
     environment = [
@@ -160,39 +160,26 @@ def launch_of(command: Sequence[Word]) -> Launch | None:
         for word in command[:at]
         if (assigned := ASSIGNED.fullmatch(word.text)) is not None
     ]
-    if program in ("accelerate", "deepspeed", "torchrun"):
-        launch = Launch(program, line, environment)
-        _cut(launch, [first, *rest])
-        return launch
+    first = _script_at(rest) if program in ("accelerate", "deepspeed", "torchrun") else 0
     if program == "python":
         # srun and mpirun start processes of their own.
         program = next((name for name in names if name in STARTS_SEVERAL), program)
-    return Launch(program, line, environment, first, rest)
+    script = rest[first] if first < len(rest) else None
+    return Launch(program, line, environment, rest[:first], script, rest[first + 1 :])
 
 
-def _cut(launch: Launch, words: list[Word]) -> None:
-    """Split the words after a launcher's name: its options, the script (the first word that is neither an option nor
-    its value), the rest."""
-    while words:
-        one, words = words[0], words[1:]
-        if not one.text.startswith("-"):
-            if one.known or not any(other.text.endswith(".py") for other in words):
-                launch.script, launch.arguments = one, words
-                break
-            # A word that cannot be known is options ($DISTRIBUTED_ARGS) where a script follows.
-            launch.options.append(_setting("", [one], one.line, one.text))
-            continue
-        written, equals, inline = one.text.partition("=")
-        name = written.lstrip("-").replace("-", "_")
-        # Beginnings are completed as argparse does.
-        longer = [option for option in PER_NODE | MACHINES if option.startswith(name)]
-        name = longer[0] if len(longer) == 1 else SHORT.get(name, name)
-        values = [replace(one, text=inline)] if equals else []
-        # The script is never the value of an option.
-        is_value = words and not words[0].text.startswith("-") and not words[0].text.endswith(".py")
-        if is_value and not equals and name not in FLAGS:
-            values, words = words[:1], words[1:]
-        launch.options.append(_setting(name, values, one.line))
+def _script_at(words: Sequence[Word]) -> int:
+    """Where the script stands behind a launcher: the first word that is neither an option nor its value. A word that
+    cannot be known is options ($DISTRIBUTED_ARGS) where a script follows."""
+    takes_value = False
+    for at, one in enumerate(words):
+        if one.text.startswith("-"):
+            takes_value = "=" not in one.text and one.text.lstrip("-").replace("-", "_") not in FLAGS
+        elif takes_value and not one.text.endswith(".py"):
+            takes_value = False
+        elif one.known or not any(other.text.endswith(".py") for other in words[at + 1 :]):
+            return at
+    return len(words)
 
 
 def _setting(name: str, words: Sequence[Word], line: int, written: str = "") -> Setting:
@@ -233,8 +220,13 @@ def read(text: str, file: str) -> Imported:
     if launch.script is None:
         raise refusal("not_importable.no_script", file, launch.line, program=launch.program)
     imported = Imported("launch_command", file)
-    launcher = read_launcher(file, launch.program, [*_environment(imported, launch), *launch.options])
+    options = _options(imported, launch.options)
+    is_open = bool(imported.unknown) or any(isinstance(option.value, Unresolved) for option in options)
+    launcher = read_launcher(file, launch.program, [*_environment(imported, launch), *options])
     imported.inner.append(launcher)
+    if is_open:
+        # An unknown option may say how many processes there are.
+        launcher.defaults.clear()
     _place_script(imported, launch, launch.script)
     if launch.program in STARTS_SEVERAL:
         imported.say(launch.line, "processes_unknown", program=launch.program)
@@ -271,7 +263,7 @@ def _place_script(imported: Imported, launch: Launch, script: Word) -> None:
         imported.leave_unknown(Setting(script.text, script.text, script.line))
     elif script.text.endswith(".py"):
         imported.references.append(Setting("script", script.text, script.line))
-    settings = list(_arguments(imported, launch.arguments))
+    settings = [one for one in _options(imported, launch.arguments) if not _names_a_file(imported, one)]
     name = "sft" if SFT_SCRIPT.fullmatch(name) else name
     defaults = _defaults_of(launch.program, name, {setting.name for setting in settings})
     fill(imported, settings, [Setting("script", name, script.line)], defaults)
@@ -285,9 +277,19 @@ def _defaults_of(program: str, script: str, names: set[str]) -> str:
     return "TrainingArguments" if surely and program not in ("trl", "axolotl") else ""
 
 
-def _arguments(imported: Imported, words: Sequence[Word]) -> Iterator[Setting]:
-    """The settings of a script's arguments. Files of arguments are noted as references, and what is neither option nor
-    value as unknown, such as further arguments in a variable ("$@", $EXTRA_ARGS) behind a value."""
+def _names_a_file(imported: Imported, setting: Setting) -> bool:
+    """Whether it was a file of arguments, which is noted as a reference."""
+    value = setting.value
+    is_file = setting.name in FILE_OPTIONS and isinstance(value, str) and SETTINGS_FILE.fullmatch(value) is not None
+    if is_file:
+        imported.references.append(Setting("arguments", value, setting.line))
+        imported.drop(setting, table.NAMES_A_FILE)
+    return is_file
+
+
+def _options(imported: Imported, words: Sequence[Word]) -> list[Setting]:
+    """Options with their values. What is neither is left unknown, such as further arguments in a variable ("$@",
+    $EXTRA_ARGS) behind a value."""
     found: list[tuple[str, list[Word], int]] = []
     takes_values = False
     for one in words:
@@ -304,10 +306,4 @@ def _arguments(imported: Imported, words: Sequence[Word]) -> Iterator[Setting]:
             found.append(("config", [one], one.line))
         else:
             imported.leave_unknown(Setting(one.text, None if one.known else one.text, one.line))
-    for written, values, line in found:
-        setting = _setting(written.replace("-", "_"), values, line, written)
-        if setting.name in FILE_OPTIONS and SETTINGS_FILE.fullmatch(str(setting.value)) and values[0].known:
-            imported.references.append(Setting("arguments", setting.value, line))
-            imported.drop(setting, table.NAMES_A_FILE)
-        elif written:
-            yield setting
+    return [_setting(written.replace("-", "_"), values, line, written) for written, values, line in found if written]

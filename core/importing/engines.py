@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trainwiz.core.config.yaml_text import YamlDocument
-from trainwiz.core.importing.names import HANDLED, IN_THAT_FILE, NAMES_A_FILE, ONLY_ENABLES, PRECISION, words
+from trainwiz.core.importing.names import HANDLED, IN_THAT_FILE, NAMES_A_FILE, ONLY_ENABLES, PRECISION
 from trainwiz.core.importing.report import (
     OFF,
     Became,
@@ -200,10 +200,12 @@ ACCELERATE_SECTIONS = {name.partition(".")[0] for name in ACCELERATE if "." in n
 
 ENGINES: Mapping[str, str] = {"multi_gpu": "MULTI_GPU", "use_deepspeed": "DEEPSPEED", "use_fsdp": "FSDP"}
 """Flags of accelerate -> distributed_type."""
-PER_NODE = words("nproc_per_node num_gpus num_accelerators")
-MACHINES = words("nnodes num_nodes")
-"""Options of torchrun and DeepSpeed."""
-CALLED = {**dict.fromkeys(PER_NODE, "num_processes"), **dict.fromkeys(MACHINES, "num_machines"), "cpu": "use_cpu"}
+SHORT: Mapping[str, str] = {"H": "hostfile", "i": "include", "e": "exclude"}
+CALLED: Mapping[str, str] = {
+    "nproc_per_node": "num_processes", "nproc": "num_processes", "num_gpus": "num_processes", "num_accelerators":
+    "num_processes", "nnodes": "num_machines", "num_nodes": "num_machines", "cpu": "use_cpu", "m": "module",
+}  # fmt: skip
+"""Options of torchrun, DeepSpeed and accelerate."""
 
 
 def read_launcher(file: str, program: str, options: Sequence[Setting]) -> Imported:
@@ -213,14 +215,14 @@ def read_launcher(file: str, program: str, options: Sequence[Setting]) -> Import
     imported.take(settings, lambda setting: rule_in(ACCELERATE, setting.name))
     if program in ("deepspeed", "python", "llamafactory", "axolotl") and GPUS in imported.values:
         imported.defaults[PROCESSES] = len(imported.values[GPUS])
-    if program == "torchrun" and not {"num_processes", ""} & set(imported.settings):
+    if program == "torchrun" and "num_processes" not in imported.settings:
         # torch.distributed.run: --nproc-per-node is 1 by default.
         imported.defaults[PROCESSES] = 1
     return imported
 
 
 def _as_in_file(option: Setting) -> Setting:
-    name = option.name
+    name = SHORT.get(option.name, option.name)
     if name in ENGINES:
         return option.called("distributed_type", ENGINES[name])
     if name == "include":
