@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
 
 from trainwiz.core.config.values import OWN, PREFIXES
 from trainwiz.core.importing import names as table
-from trainwiz.core.importing.engines import GPUS, read_launcher
+from trainwiz.core.importing.engines import CALLED, GPUS, read_launcher
 from trainwiz.core.importing.report import Imported, Setting, Unresolved, is_secret, refusal, to
 from trainwiz.core.importing.trainer import fill
 from trainwiz.core.text import plain_text
@@ -123,11 +123,6 @@ FLAGS = table.words(
 )
 """Options of the launchers without a value (accelerate 1.15, torch 2.13, DeepSpeed 0.19 and older releases; a test
 compares them with what is installed); all others have one."""
-READ_BY_LAUNCHERS: Mapping[str, str] = {
-    "CUDA_VISIBLE_DEVICES": "gpu_ids",
-    "OMP_NUM_THREADS": "num_cpu_threads_per_process",
-}
-"""Variables -> what accelerate's file calls the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,9 +239,9 @@ def _environment(imported: Imported, launch: Launch) -> Iterator[Setting]:
     """The variables in front of a command that its launcher reads; those that the training reads are placed, constants
     that a script only uses in its own lines are left aside."""
     for setting in launch.environment:
-        name, value = setting.name, setting.value
-        if name in READ_BY_LAUNCHERS and not isinstance(value, Unresolved):
-            yield setting.called(READ_BY_LAUNCHERS[name], value or "-1")
+        name = setting.name
+        if name in CALLED:
+            yield setting
         elif OF_LAUNCHERS.fullmatch(name) or is_secret(name):
             imported.drop(setting, table.NO_SECRETS if is_secret(name) else table.HANDLED)
         elif name in OWN or name.startswith(PREFIXES):

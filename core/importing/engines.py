@@ -204,8 +204,9 @@ SHORT: Mapping[str, str] = {"H": "hostfile", "i": "include", "e": "exclude"}
 CALLED: Mapping[str, str] = {
     "nproc_per_node": "num_processes", "nproc": "num_processes", "num_gpus": "num_processes", "num_accelerators":
     "num_processes", "nnodes": "num_machines", "num_nodes": "num_machines", "cpu": "use_cpu", "m": "module",
+    "CUDA_VISIBLE_DEVICES": "gpu_ids", "OMP_NUM_THREADS": "num_cpu_threads_per_process",
 }  # fmt: skip
-"""Options of torchrun, DeepSpeed and accelerate."""
+"""Options of torchrun, DeepSpeed and accelerate, and variables that they read."""
 
 
 def read_launcher(file: str, program: str, options: Sequence[Setting]) -> Imported:

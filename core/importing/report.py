@@ -316,7 +316,7 @@ RENAMED: Mapping[str, str] = {
 """What transformers 4.30 to 5.23 called a setting -> what it calls it today."""
 CHOOSES_ONE = ("eval_strategy", "distributed_type")
 """Settings of which another value has another place: two of them do not meet there."""
-TAKES_WORDS = ("report_to", "mixed_precision", "use_flash_attn", "attn_implementation", "distributed_type")
+TAKES_WORDS = ("report_to", "mixed_precision", "use_flash_attn", "attn_implementation", "distributed_type", "gpu_ids")
 """Ends of settings for which "none" and "auto" are values like others."""
 
 
