@@ -57,15 +57,15 @@ def commands_of(text: str) -> list[list[Word]]:
     lexer = shlex.shlex(PIECE.sub(_flat, _filled(text.replace("\\\n", JOINED))), posix=True, punctuation_chars=ENDS)
     lexer.whitespace, lexer.commenters, lexer.whitespace_split = " \t", "", True
     commands: list[list[Word]] = []
-    exported: list[Word] = []
+    exported: dict[str, Word] = {}
     words: list[Word] = []
     line = 1
     for token in [*lexer, "\n"]:
         if token and not token.strip(ENDS):
             if "export" in [word.text for word in words[:2]]:
-                exported += words
+                exported |= {word.text.partition("=")[0]: word for word in words}
             elif words:
-                commands.append([*exported, *words])
+                commands.append([*exported.values(), *words])
             words = []
         elif token.strip(JOINED) or not token:
             # A line continuation between spaces is not a word.
@@ -167,12 +167,13 @@ def _script_at(words: Sequence[Word]) -> int:
     """Where the script stands behind a launcher: the first word that is neither an option nor its value. A word that
     cannot be known is options ($DISTRIBUTED_ARGS) where a script follows."""
     takes_value = False
+    last = max((at for at, one in enumerate(words) if one.text.endswith(".py")), default=-1)
     for at, one in enumerate(words):
         if one.text.startswith("-"):
             takes_value = "=" not in one.text and one.text.lstrip("-").replace("-", "_") not in FLAGS
         elif takes_value and not one.text.endswith(".py"):
             takes_value = False
-        elif one.known or not any(other.text.endswith(".py") for other in words[at + 1 :]):
+        elif one.known or at >= last:
             return at
     return len(words)
 

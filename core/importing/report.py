@@ -12,7 +12,7 @@ from typing import Any, Literal
 from trainwiz.core.config.build import check_values
 from trainwiz.core.config.run import RunConfig
 from trainwiz.core.config.values import NOT_SECRET_PREFIX, SECRET
-from trainwiz.core.errors import Finding, Severity, UsageError
+from trainwiz.core.errors import Finding, UsageError
 from trainwiz.core.language import mark, tr
 from trainwiz.core.text import plain_text
 
@@ -46,15 +46,15 @@ class WrongValue(ValueError):
     """A value that its setting cannot have."""
 
 
-def finding(what: str, where: str, severity: Severity | None = None, /, **values: object) -> Finding:
+def finding(what: str, where: str, /, **values: object) -> Finding:
     """One of SENTENCES about one place."""
     code = what.partition(".")[0]
-    return Finding(code, severity or ("note" if code in NOTES else "warning"), where, tr(SENTENCES[what], **values))
+    return Finding(code, "note" if code in NOTES else "warning", where, tr(SENTENCES[what], **values))
 
 
 def refusal(what: str, file: str, line: int | None = None, /, **values: object) -> NotImportable:
     """One of SENTENCES, to be raised."""
-    return NotImportable(finding(what, at(file, line), "error", file=file, line=line, **values))
+    return NotImportable(replace(finding(what, at(file, line), file=file, line=line, **values), severity="error"))
 
 
 def at(file: str, line: int | None) -> str:
