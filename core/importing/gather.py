@@ -201,10 +201,12 @@ def decoded(data: bytes, label: str) -> str:
 
 
 def text_of(argument: str) -> Text:
-    """What an argument of the command means: a command line in quotes, or a file. Raises NotImportable as `read_text`."""
-    if LAUNCHERS.search(argument) and not _is_file(argument):
+    """What an argument of the command means: a file, or a command line in quotes. Raises NotImportable for neither."""
+    if _is_file(argument):
+        return read_text(argument)
+    if LAUNCHERS.search(argument):
         return Text(COMMAND, argument, Path())
-    return read_text(argument)
+    raise refusal("no_such_path", plain_text(argument, LONGEST_SHOWN) or "FILE")
 
 
 # What somebody typed or pasted into a box: paths of files, each on a line of its own, and then perhaps a text.

@@ -396,6 +396,7 @@ SENTENCES: Mapping[str, str] = {
     "missing_data": "No data is specified; set it with --dataset FILE.",
     "missing_file": "{file} refers to {path}, which was not found; its settings are missing, so import it too.",
     "missing_model": "No model is specified; a plan uses {default} until --model sets one.",
+    "no_such_path": "{file} is neither a file nor a launch command.",
     "not_importable.among_other_text": "{file} contains commands among other text: paste only the one command or the "
     "settings.",
     "not_importable.empty": "{file} is empty.",
