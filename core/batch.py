@@ -64,36 +64,22 @@ def solve_batch(
         return BatchSolution(Factorisation(micro_batch or largest, accumulation or 1, world_size), None)
     if micro_batch is None and accumulation is not None:
         micro_batch = min(largest, max(1, round(target_samples / (accumulation * world_size))))
+    sizes = range(max(largest, micro_batch or 1), 0, -1)
+    nearest = [Factorisation(size, accumulation_for(target_samples, size, world_size), world_size) for size in sizes]
+
+    def distance(one: Factorisation) -> float:
+        return round(abs(deviation(one.samples, target_samples)), 9)
+
     if micro_batch is not None:
         steps = accumulation or accumulation_for(target_samples, micro_batch, world_size)
         chosen = Factorisation(micro_batch, steps, world_size)
     else:
-        exact = largest_exact(target_samples, world_size, largest)
-        chosen = exact or nearest_large(target_samples, world_size, largest)
-    sizes = range(max(largest, chosen.micro_batch), 0, -1)
-    others = (Factorisation(micro, accumulation_for(target_samples, micro, world_size), world_size) for micro in sizes)
-    pairs = ((other, deviation(other.samples, target_samples)) for other in others if other != chosen)
+        # Exact if possible; else at least half of what fits: a smaller one wastes the device.
+        ceiling = min(largest, max(1, math.ceil(target_samples / world_size)))
+        large = [one for one in nearest if (ceiling + 1) // 2 <= one.micro_batch <= ceiling]
+        exact = next((one for one in nearest if one.samples == target_samples), None)
+        chosen = exact or min(large, key=distance)
     # The larger micro-batch of those that are as near.
-    nearest = sorted(pairs, key=lambda pair: round(abs(pair[1]), 4))[:2]
-    return BatchSolution(chosen, deviation(chosen.samples, target_samples), tuple(nearest))
-
-
-def nearest_large(target: float, world_size: int, largest: int) -> Factorisation:
-    """The nearest with a micro-batch of at least half of what fits: a smaller one wastes the device."""
-    ceiling = min(largest, max(1, math.ceil(target / world_size)))
-    lowest = max(1, (ceiling + 1) // 2)
-    candidates = [
-        Factorisation(micro, accumulation_for(target, micro, world_size), world_size)
-        for micro in range(ceiling, lowest - 1, -1)
-    ]
-    return min(candidates, key=lambda one: (round(abs(deviation(one.samples, target)), 9), -one.micro_batch))
-
-
-def largest_exact(target: float, world_size: int, largest: int) -> Factorisation | None:
-    """The exact factorisation with the largest micro-batch up to `largest`, or None."""
-    if target % world_size:
-        return None
-    share = int(target) // world_size
-    sizes = (one for one in range(min(largest, share), 0, -1) if share % one == 0)
-    micro = next((one for one in sizes if share // one <= MOST_ACCUMULATION), None)
-    return None if micro is None else Factorisation(micro, share // micro, world_size)
+    others = sorted((one for one in nearest if one != chosen), key=lambda one: round(distance(one), 4))[:2]
+    pairs = tuple((one, deviation(one.samples, target_samples)) for one in others)
+    return BatchSolution(chosen, deviation(chosen.samples, target_samples), pairs)

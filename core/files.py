@@ -51,13 +51,11 @@ def open_at_once(name: str, flags: int) -> int:
 
 def append_line(path: Path, line: bytes) -> None:
     """A line of its own: a writer that was killed may have left half a one. Raises OSError."""
-    with path.open("ab") as file:
-        half = b""
+    with path.open("a+b") as file:
         if file.tell():
-            with open_file(path) as before:
-                before.seek(-1, os.SEEK_END)
-                half = before.read(1).strip(b"\n")
-        file.write((b"\n" if half else b"") + line + b"\n")
+            file.seek(-1, os.SEEK_END)
+            line = line if file.read(1) == b"\n" else b"\n" + line
+        file.write(line + b"\n")
 
 
 ROWS = ".rows"

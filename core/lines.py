@@ -45,18 +45,18 @@ class ByteTail:
     file is there and cannot be read.
     """
 
+    offset: int
+    skipped_bytes: int
+    _before_offset: bytes
+
     def __init__(self, path: Path, window_bytes: int | None = None) -> None:
         self.path = path
         self.window_bytes = window_bytes
-        self.skipped_bytes = 0
-        self.offset = 0
-        self.began_anew = False
         self.behind = False
         self.problem: str | None = None
         self._inode: tuple[int, int] | None = None
         self._stamp: tuple[int, int] | None = None
-        self._head = b""
-        self._before_offset = b""
+        self._restart()
 
     def read_bytes(self) -> bytes:
         """New bytes, READ_BYTES or `window_bytes` at most; empty when nothing is new or the file is not there."""
@@ -88,9 +88,6 @@ class ByteTail:
         data = file.read(limit)
         self.offset = file.tell()
         self.behind = self.offset < status.st_size
-        if len(self._head) < FINGERPRINT_BYTES:
-            file.seek(0)
-            self._head = file.read(min(FINGERPRINT_BYTES, self.offset))
         self._before_offset = (self._before_offset + data[-FINGERPRINT_BYTES:])[-FINGERPRINT_BYTES:]
         return data
 
@@ -102,9 +99,6 @@ class ByteTail:
 
     def _same_content(self, file: BinaryIO) -> bool:
         # A file that was deleted and made anew often gets the same inode, and may already be longer.
-        file.seek(0)
-        if file.read(len(self._head)) != self._head:
-            return False
         file.seek(self.offset - len(self._before_offset))
         return file.read(len(self._before_offset)) == self._before_offset
 
@@ -112,7 +106,6 @@ class ByteTail:
         self.began_anew = True
         self.offset = 0
         self.skipped_bytes = 0
-        self._head = b""
         self._before_offset = b""
 
 
@@ -161,22 +154,17 @@ class JsonLinesTail(ByteTail):
     "Infinity", "-Infinity" as values, come back as floats; an integer of more than 64 bits may.
     """
 
-    def __init__(self, path: Path, window_bytes: int | None = None) -> None:
-        super().__init__(path, window_bytes)
-        self.garbage_lines = 0
-        self._half = b""
-        self._in_passed_line = False
+    garbage_lines: int
+    _half: bytes
+    _in_passed_line: bool
 
     def read_new(self) -> list[dict[str, Any]]:
         """Objects of the next READ_BYTES at most; call again while `behind` is true."""
+        # First, for it may find another file, of which no half a line is known.
         data = self.read_bytes()
-        if not data:
-            return []
-        lines = data.split(b"\n")
-        lines[0] = self._half + lines[0]
-        self._half = lines.pop()
+        *lines, self._half = (self._half + data).split(b"\n")
         if self._in_passed_line and lines:
-            lines.pop(0)
+            del lines[0]
             self._in_passed_line = False
         if len(self._half) > LONGEST_LINE_BYTES:
             self.garbage_lines += not self._in_passed_line
@@ -231,7 +219,6 @@ class TextTail(ByteTail):
 
     def __init__(self, path: Path, window_bytes: int = TEXT_WINDOW_BYTES) -> None:
         super().__init__(path, window_bytes)
-        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def read_new(self) -> str:
         """Text that was appended since the last call (at most `window_bytes`); invalid UTF-8 becomes U+FFFD."""
@@ -245,7 +232,7 @@ class TextTail(ByteTail):
 
     def _restart(self) -> None:
         super()._restart()
-        self._decoder.reset()
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
 
 def _put_numbers(row: dict[str, Any]) -> None:

@@ -32,20 +32,13 @@ def plain_text(text: object, limit: int | None = None) -> str:
     Escape sequences go as a whole, so that a colour code leaves no "[31m" behind. Characters that
     change the direction of writing go too: they could make a line look like another.
     """
-    raw = str(text)
-    if limit is not None and len(raw) > limit * 4:
-        raw = raw[: limit * 4]
+    line = str(text)
+    if limit is not None:
+        line = line[: limit * 4]
     # Nearly all lines are printable, and asking that costs nothing.
-    cleaned = raw if raw.isprintable() else _ESCAPE_SEQUENCE.sub("", raw)
-    line = (
-        cleaned
-        if cleaned.isprintable()
-        else "".join(
-            " " if character in "\t\n\r\v\f" else character
-            for character in cleaned
-            if character in "\t\n\r\v\f" or unicodedata.category(character) not in {"Cc", "Cf", "Cs", "Co"}
-        )
-    )
+    if not line.isprintable():
+        spaced = re.sub(r"[\t\n\r\v\f]", " ", _ESCAPE_SEQUENCE.sub("", line))
+        line = "".join(one for one in spaced if one == " " or unicodedata.category(one) not in {"Cc", "Cf", "Cs", "Co"})
     if not line.isascii():
         # A heart with a selector is one cell wide in some terminals and two in others; without it all agree.
         line = line.translate(_SELECTORS)

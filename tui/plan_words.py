@@ -29,7 +29,7 @@ from trainwiz.tui.text import (
 )
 
 if TYPE_CHECKING:
-    from trainwiz.core.importing.report import Imported, Renamed, Unknown
+    from trainwiz.core.importing.report import Entry, Imported, Renamed
     from trainwiz.core.plan.fit import Fit
     from trainwiz.core.plan.result import BatchPlan, MemoryPlan, Plan, PlannedModel, TimePlan
     from trainwiz.core.tracing.chats import ShownChat
@@ -80,7 +80,7 @@ def report_sections(merged: Imported) -> list[tuple[str, list[list[str]]]]:
     return [section for section in sections if section[1]]
 
 
-def _place(merged: Imported, one: Renamed | Unknown) -> str:
+def _place(merged: Imported, one: Entry | Renamed) -> str:
     line = f":{one.line}" if one.line else ""
     return plain_text(f"{one.file}{line}" if len(merged.parts) > 1 else line)
 

@@ -7,15 +7,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trainwiz.core.config.yaml_text import YamlDocument
-from trainwiz.core.importing.names import HANDLED, IN_THAT_FILE, NAMES_A_FILE, OFF, ONLY_ENABLES, PRECISION, words
+from trainwiz.core.importing.names import HANDLED, IN_THAT_FILE, NAMES_A_FILE, ONLY_ENABLES, PRECISION
 from trainwiz.core.importing.report import (
+    OFF,
     Became,
     Imported,
     Rule,
     Setting,
     WrongValue,
     for_each,
-    number,
+    places,
     positive,
     refusal,
     to,
@@ -45,19 +46,19 @@ def settings_of(
             yield Setting(name, value, lines.get(name))
 
 
-def take(
-    imported: Imported, settings: Sequence[Setting], rules: Mapping[str, Rule], otherwise: str | None = None
-) -> None:
-    """Put every setting where its rule says, or for the reason of its section, or `otherwise`, nowhere."""
-    imported.settings.update((setting.name, setting) for setting in settings)
-    for setting in settings:
-        of_section = rules.get(setting.name.partition(".")[0])
-        imported.place(setting, rules.get(setting.name, of_section if isinstance(of_section, str) else otherwise))
+def rule_in(rules: Mapping[str, Rule], name: str) -> Rule | None:
+    """Of the setting, else the reason of its section."""
+    of_section = rules.get(name.partition(".")[0])
+    return rules.get(name, of_section if isinstance(of_section, str) else None)
 
 
 # The file of accelerate (ClusterConfig of 0.5 to 1.15), with the keys of its sections behind a dot.
 
-TYPES = frozenset({"no", "none", "", "mps", "deepspeed", "fsdp", "megatron_lm", "xla", "tpu"})
+KINDS: Mapping[str, Became] = {
+    "fsdp": {STRATEGY: "fsdp"}, "multi_cpu": {STRATEGY: "ddp", "engine.device": "cpu"},
+    **dict.fromkeys(("megatron_lm", "xla", "tpu"), NO_EQUIVALENT),
+}  # fmt: skip
+TYPES = {"no", "none", "", "mps", "deepspeed", *KINDS}
 """distributed_type, besides MULTI_GPU, MULTI_CPU and the like: one whole model for each process."""
 SECTION_OF_TYPE: Mapping[str, str] = {"deepspeed_config": "deepspeed", "fsdp_config": "fsdp"}
 """Sections that are read with one distributed_type only."""
@@ -72,15 +73,17 @@ def read_accelerate(document: YamlDocument, file: str) -> Imported:
         raise refusal("not_importable.only_a_part", file)
     imported = Imported("accelerate", file, counts_all_nodes=True)
     settings = list(settings_of(document.values, document.lines, ACCELERATE_SECTIONS.__contains__))
-    ignored = [setting for setting in settings if SECTION_OF_TYPE.get(setting.name.partition(".")[0], kind) != kind]
-    for setting in ignored:
-        why = tr("distributed_type is {kind}, so accelerate does not read this section.", kind=kind.upper())
-        imported.drop(setting, why)
-    if kind == "deepspeed" and ZERO_FILE in {setting.name for setting in settings}:
-        beside = [one for one in settings if one.name.startswith("deepspeed_config.") and one.name != ZERO_FILE]
-        take(imported, beside, {}, IN_THAT_FILE)
-        ignored += beside
-    take(imported, [setting for setting in settings if setting not in ignored], ACCELERATE)
+    names_a_file = any(setting.name == ZERO_FILE for setting in settings)
+
+    def rule_of(setting: Setting) -> Rule | None:
+        section = setting.name.partition(".")[0]
+        if SECTION_OF_TYPE.get(section, kind) != kind:
+            return tr("distributed_type is {kind}, so accelerate does not read this section.", kind=kind.upper())
+        if names_a_file and section == "deepspeed_config" and setting.name != ZERO_FILE:
+            return IN_THAT_FILE
+        return rule_in(ACCELERATE, setting.name)
+
+    imported.take(settings, rule_of)
     return imported
 
 
@@ -91,29 +94,18 @@ def _type(imported: Imported, setting: Setting) -> Became:
             # DeepSpeedPlugin.zero_stage (accelerate/utils/dataclasses.py).
             imported.defaults[STRATEGY] = "zero2"
         return ONLY_ENABLES
-    if kind == "fsdp":
-        if imported.word("fsdp_config.fsdp_sharding_strategy") in ("no_shard", "3"):
-            return mark("NO_SHARD keeps a whole model on each GPU.")
-        return {STRATEGY: "fsdp"}
-    if kind.startswith("multi_"):
-        return {STRATEGY: "ddp"} | ({"engine.device": "cpu"} if kind == "multi_cpu" else {})
     if kind == "no" and len(gpus := _gpu_list(imported)) > 1 and imported.word("use_cpu") != "yes":
         imported.say(setting, "data_parallel", program="distributed_type NO")
         return {STRATEGY: "ddp", PROCESSES: len(gpus)}
-    return {"megatron_lm": NO_EQUIVALENT, "xla": TPU, "tpu": TPU}.get(kind, {STRATEGY: "single"})
+    return KINDS.get(kind, {STRATEGY: "ddp"} if kind.startswith("multi_") else {STRATEGY: "single"})
 
 
 def _processes(imported: Imported, setting: Setting) -> Became:
     """Of all nodes together, or of each (torchrun, deepspeed)."""
     if setting.value in ("gpu", "auto", "-1"):
         return ALL_GPUS
-    if imported.word("distributed_type") == "no":
-        # It takes the simple launcher.
-        if (number(setting.value) or 0) > 1:
-            imported.say(setting, "contradiction.one_process")
-        if len(_gpu_list(imported)) > 1:
-            return mark("distributed_type NO starts one process, whatever num_processes says.")
-        return {PROCESSES: 1}
+    if imported.word("distributed_type") == "no" and (setting.value != 1 or len(_gpu_list(imported)) > 1):
+        return mark("distributed_type NO starts one process, whatever num_processes says.")
     return {PROCESSES: setting.value}
 
 
@@ -129,12 +121,12 @@ def _gpus(imported: Imported, setting: Setting) -> Became:
     return {"engine.device": "cpu"} if setting.as_written() == "CUDA_VISIBLE_DEVICES" else ALL_GPUS
 
 
-def _named_file(imported: Imported, setting: Setting) -> Became:
+def named_file(imported: Imported, setting: Setting) -> Became:
     if not isinstance(setting.value, str):
         raise WrongValue
     role = "accelerate" if setting.name == "config_file" else "deepspeed"
     imported.references.append(Setting(role, setting.value, setting.line))
-    return NAMES_A_FILE if role == "accelerate" else IN_THAT_FILE
+    return NAMES_A_FILE
 
 
 def _offload(imported: Imported, setting: Setting) -> Became:
@@ -152,7 +144,7 @@ def _offload(imported: Imported, setting: Setting) -> Became:
 
 STAGE = to(STRATEGY, {"0": "ddp", "1": "zero1", "2": "zero2", "3": "zero3"})
 """DeepSpeed's stage 0 shards nothing."""
-SHARDED = {"full_shard": "fsdp", "1": "fsdp", "yes": "fsdp", "no_shard": "ddp", "3": "ddp", "no": "shard_grad_op"}
+SHARDED = {"full_shard": "fsdp", "1": "fsdp", "yes": "fsdp", "no": "shard_grad_op"}
 """fsdp_sharding_strategy of FSDP 1, by name and number, and fsdp_reshard_after_forward of FSDP 2."""
 REASONS: Mapping[str, str] = {
     "compute_environment": "trainwiz runs on the machine where it is started.",
@@ -174,26 +166,25 @@ REASONS: Mapping[str, str] = {
     "module no_python enable_cpu_affinity monitor_interval start_method launcher launcher_args no_local_rank use_env run_path": HANDLED,
 }  # fmt: skip
 """Keys, and sections for all their other keys -> why they are left out."""
-ACCELERATE: Mapping[str, Rule] = {
-    **for_each(REASONS),
+ACCELERATE = for_each({
+    **REASONS,
+    **places({
+        "num_machines": NODES,
+        "deepspeed_config.gradient_accumulation_steps": "batch.gradient_accumulation_steps",
+        "deepspeed_config.gradient_clipping": "training.max_grad_norm",
+        "fsdp_config.fsdp_activation_checkpointing": "engine.checkpointing",
+    }),
     "distributed_type": _type,
     "num_processes": _processes,
-    "num_machines": to(NODES),
     "mixed_precision": PRECISION,
     "fp16": to("engine.precision", {"yes": "fp16", "no": "fp32"}),
     "bf16": to("engine.precision", {"yes": "bf16"}, OFF),
     "use_cpu": to("engine.device", {"yes": "cpu"}, mark("A run uses the GPU by default if one is available.")),
     "gpu_ids": _gpus,
     "num_cpu_threads_per_process": positive("engine.cpu_threads", mark("0 leaves it to the plan.")),
-    "config_file": _named_file,
-    "deepspeed_config": _named_file,
-    ZERO_FILE: _named_file,
+    f"config_file deepspeed_config {ZERO_FILE}": named_file,
     ZERO_STAGE: STAGE,
-    "deepspeed_config.gradient_accumulation_steps": to("batch.gradient_accumulation_steps"),
-    "deepspeed_config.gradient_clipping": to("training.max_grad_norm"),
-    "deepspeed_config.offload_optimizer_device": _offload,
-    "deepspeed_config.offload_param_device": _offload,
-    **for_each({
+    "deepspeed_config.offload_optimizer_device deepspeed_config.offload_param_device": _offload,
         "fsdp_config.fsdp_sharding_strategy fsdp_config.fsdp_reshard_after_forward fsdp_config.sharding_strategy":
         to(STRATEGY, SHARDED),
         "fsdp_config.fsdp_offload_params fsdp_config.offload_params": to(
@@ -202,46 +193,46 @@ ACCELERATE: Mapping[str, Rule] = {
         "dynamo_backend dynamo_config.dynamo_backend": lambda _, setting: {
             "engine.compile": word(setting.value) not in ("no", "none", "")
         },
-    }),
-    "fsdp_config.fsdp_activation_checkpointing": to("engine.checkpointing"),
-}  # fmt: skip
+})  # fmt: skip
 ACCELERATE_SECTIONS = {name.partition(".")[0] for name in ACCELERATE if "." in name or name.endswith("_config")}
 
 # The options of the launchers, as keys of an accelerate file.
 
 ENGINES: Mapping[str, str] = {"multi_gpu": "MULTI_GPU", "use_deepspeed": "DEEPSPEED", "use_fsdp": "FSDP"}
 """Flags of accelerate -> distributed_type."""
-PER_NODE = words("nproc_per_node num_gpus num_accelerators NPROC_PER_NODE")
-MACHINES = words("nnodes num_nodes NNODES")
-"""Options of torchrun and DeepSpeed, and variables of LLaMA-Factory."""
+SHORT: Mapping[str, str] = {"H": "hostfile", "i": "include", "e": "exclude"}
+CALLED: Mapping[str, str] = {
+    "nproc_per_node": "num_processes", "nproc": "num_processes", "num_gpus": "num_processes", "num_accelerators":
+    "num_processes", "nnodes": "num_machines", "num_nodes": "num_machines", "cpu": "use_cpu", "m": "module",
+    "CUDA_VISIBLE_DEVICES": "gpu_ids", "OMP_NUM_THREADS": "num_cpu_threads_per_process",
+}  # fmt: skip
+"""Options of torchrun, DeepSpeed and accelerate, and variables that they read."""
 
 
 def read_launcher(file: str, program: str, options: Sequence[Setting]) -> Imported:
     """What a launcher comes to, with its options and the variables in front of it."""
     imported = Imported("launch_command", file, is_launcher=True, counts_all_nodes=program == "accelerate")
     settings = [_as_in_file(option) for option in options]
-    take(imported, settings, ACCELERATE)
-    if program in ("deepspeed", "python", "framework") and GPUS in imported.values:
+    imported.take(settings, lambda setting: rule_in(ACCELERATE, setting.name))
+    if program in ("deepspeed", "python", "llamafactory", "axolotl") and GPUS in imported.values:
         imported.defaults[PROCESSES] = len(imported.values[GPUS])
-    if program == "torchrun" and not {"num_processes", ""} & set(imported.settings):
+    if program == "torchrun" and "num_processes" not in imported.settings:
         # torch.distributed.run: --nproc-per-node is 1 by default.
         imported.defaults[PROCESSES] = 1
     return imported
 
 
 def _as_in_file(option: Setting) -> Setting:
-    name = option.name
+    name = SHORT.get(option.name, option.name)
     if name in ENGINES:
         return option.called("distributed_type", ENGINES[name])
     if name == "include":
         hosts = str(option.value).split("@")
         return option.called("gpu_ids" if len(hosts) == 1 else "", hosts[0].partition(":")[2])
-    if name in PER_NODE or name in MACHINES or name == "cpu":
-        return option.called("num_processes" if name in PER_NODE else "use_cpu" if name == "cpu" else "num_machines")
     # "deepspeed_config.zero_stage": the key of the file that the option fills.
     section = re.match(r"(fsdp|dynamo|fp8|megatron_lm|parallelism)_", name)
     inside = f"{section[1] if section else 'deepspeed'}_config.{name}"
-    return option.called(inside) if section or inside in ACCELERATE else option
+    return option.called(inside if section or inside in ACCELERATE else CALLED.get(name, name))
 
 
 # The JSON of DeepSpeed (0.2 to 0.19), with the keys of its sections behind dots.
@@ -249,11 +240,11 @@ def _as_in_file(option: Setting) -> Setting:
 HALVES = ("fp16.enabled", "bf16.enabled", "bfloat16.enabled")
 
 
-def read_deepspeed(values: Mapping[Any, Any], lines: Mapping[str, int], file: str) -> Imported:
+def read_deepspeed(document: YamlDocument, file: str) -> Imported:
     """Every key of the file with its place."""
     imported = Imported("deepspeed", file)
-    settings = list(settings_of(values, lines, DEEPSPEED_SECTIONS.__contains__))
-    take(imported, settings, DEEPSPEED, NOT_OFFERED)
+    settings = list(settings_of(document.values, document.lines, DEEPSPEED_SECTIONS.__contains__))
+    imported.take(settings, lambda setting: rule_in(DEEPSPEED, setting.name) or NOT_OFFERED)
     return imported
 
 
@@ -272,46 +263,39 @@ def _betas(_: Imported, setting: Setting) -> Became:
     return {f"training.adam_beta{n}": beta for n, beta in enumerate(setting.value, 1)}
 
 
-def _rate(imported: Imported, setting: Setting) -> Became:
-    if imported.number("scheduler.params.warmup_max_lr") is not None:
-        return mark("The scheduler sets the learning rate at every step.")
-    return {"training.learning_rate": setting.value}
-
-
-DEEPSPEED: Mapping[str, Rule] = {
-    **for_each({
-        "steps_per_print wall_clock_breakdown memory_breakdown dump_state tensorboard wandb csv_monitor comet "
-        "comms_logger flops_profiler": mark("trainwiz has its own measurements and logs."),
-        "activation_checkpointing": mark(
-            "DeepSpeed checkpoints activations only where the model calls it; for a run, use engine.checkpointing."
-        ),
-        "fp16": mark("trainwiz scales the fp16 loss dynamically."),
-        "optimizer.params.adam_w_mode": mark("A run uses AdamW."),
-        "scheduler.params.warmup_min_lr scheduler.params.warmup_min_ratio scheduler.params.warmup_type": mark(
-            "Warmup is linear, from 0."
-        ),
+DEEPSPEED = for_each({
+    "steps_per_print wall_clock_breakdown memory_breakdown dump_state tensorboard wandb csv_monitor comet "
+    "comms_logger flops_profiler": mark("trainwiz has its own measurements and logs."),
+    "activation_checkpointing": mark(
+        "DeepSpeed checkpoints activations only where the model calls it; for a run, use engine.checkpointing."
+    ),
+    "fp16": mark("trainwiz scales the fp16 loss dynamically."),
+    "optimizer.params.adam_w_mode": mark("A run uses AdamW."),
+    "scheduler.params.warmup_min_lr scheduler.params.warmup_min_ratio scheduler.params.warmup_type": mark(
+        "Warmup is linear, from 0."
+    ),
+    **places({
+        "train_batch_size": "batch.target_samples",
+        "train_micro_batch_size_per_gpu": "batch.micro_batch_size",
+        "gradient_accumulation_steps": "batch.gradient_accumulation_steps",
+        "gradient_clipping": "training.max_grad_norm",
+        "optimizer.params.lr": "training.learning_rate",
+        "optimizer.params.eps": "training.adam_epsilon",
+        "optimizer.params.weight_decay": "training.weight_decay",
+        "scheduler.params.warmup_max_lr": "training.learning_rate",
+        "scheduler.params.warmup_num_steps": "training.warmup",
+        "scheduler.params.total_num_steps": "training.max_steps",
     }),
-    "train_batch_size": to("batch.target_samples"),
-    "train_micro_batch_size_per_gpu": to("batch.micro_batch_size"),
-    "gradient_accumulation_steps": to("batch.gradient_accumulation_steps"),
-    "gradient_clipping": to("training.max_grad_norm"),
-    **dict.fromkeys(HALVES, _half),
+    " ".join(HALVES): _half,
     "zero_optimization.stage": STAGE,
-    "zero_optimization.offload_optimizer.device": _offload,
-    "zero_optimization.offload_param.device": _offload,
+    "zero_optimization.offload_optimizer.device zero_optimization.offload_param.device": _offload,
     # DeepSpeed's Adam is AdamW unless adam_w_mode is false.
     "optimizer.type": to("engine.optimizer", {
         **dict.fromkeys(("adam", "adamw", "cpuadam", "deepspeedcpuadam"), "adamw_torch"), "fusedadam": "adamw_torch_fused",
         "sgd": "sgd", "adafactor": "adafactor",
     }),
-    "optimizer.params.lr": _rate,
     "optimizer.params.betas": _betas,
-    "optimizer.params.eps": to("training.adam_epsilon"),
-    "optimizer.params.weight_decay": to("training.weight_decay"),
     "scheduler.type": to("training.schedule", {"warmuplr": "constant", "warmupdecaylr": "linear", "warmupcosinelr": "cosine"}),
-    "scheduler.params.warmup_max_lr": to("training.learning_rate"),
-    "scheduler.params.warmup_num_steps": to("training.warmup"),
-    "scheduler.params.total_num_steps": to("training.max_steps"),
-}  # fmt: skip
+})  # fmt: skip
 DEEPSPEED_SECTIONS = {"optimizer", "scheduler", *(name.rpartition(".")[0] for name in DEEPSPEED if "." in name)}
 """Keys whose keys are settings."""

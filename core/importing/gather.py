@@ -7,6 +7,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +15,16 @@ from trainwiz.core.config.build import build_config
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.config.yaml_text import YamlDocument, parse_yaml
 from trainwiz.core.errors import Finding, Severity, UsageError, os_reason, sort_findings
-from trainwiz.core.files import at_home, read_small
+from trainwiz.core.files import at_home, is_file, read_small
 from trainwiz.core.importing import command_line, engines, python_source, trainer
 from trainwiz.core.importing.engines import NODES, PROCESSES, STRATEGY
 from trainwiz.core.importing.names import TRAINERS_OWN
 from trainwiz.core.importing.report import (
     NO_SETTINGS,
-    PRECEDENCE,
+    Entry,
     Imported,
     Kind,
-    Mapped,
     NotImportable,
-    Unknown,
     at,
     finding,
     left_out,
@@ -54,8 +53,8 @@ OF_TOOLS = re.compile(r".*(?:\.(?:toml|cfg|ini|csv|ipynb|html|md|rst)|makefile)"
 """Names of files that hold none of the kinds, though they name programs that train."""
 FENCE = re.compile(r"^[ \t>]*(?:`{3}|~{3})|(?<![<$(])<<-?[ \t]*['\"\\]?[A-Za-z_]", re.MULTILINE)
 """What stands between two of them, or in a here-document, is of another kind."""
-COMMENT = re.compile(r'"(?:[^"\\\n]|\\.)*"?|//[^\n]*|\#[^\n]*|/\*(?:.*?\*/|.*)|,(?=\s*[\]}])', re.DOTALL)
-"""DeepSpeed reads its JSON with json.load, but files of the wild carry `//`, `/* */`, `#` and idle commas."""
+COMMENT = re.compile(r'"(?:[^"\\\n]|\\.)*"?|//[^\n]*|/\*(?:.*?\*/|.*)', re.DOTALL)
+"""DeepSpeed reads its JSON with json.load, but files of the wild carry `//` and `/* */`."""
 MOST_CHARACTERS = 2**17
 """Far above every file of settings, and parsed in seconds."""
 
@@ -67,12 +66,12 @@ def read(text: str, file: str) -> Imported:
         raise refusal("not_importable.empty", file)
     if OF_TOOLS.fullmatch(file) or len(text) > MOST_CHARACTERS:
         raise refusal("not_importable.kinds", file)
-    # YAML reads JSON too.
+    # YAML reads JSON too, with idle commas and comments of its own.
     is_json = COMMENT.sub(_blank, text).lstrip()[:1] in ("{", "[")
     if file.endswith(".py") and not is_json:
         return python_source.read_python(text, file)
     if is_json:
-        text = COMMENT.sub(_blank, COMMENT.sub(_blank, text)).replace("\t", " ")
+        text = COMMENT.sub(_blank, text).replace("\t", " ")
     try:
         document = parse_yaml(text, Path(file))
     except UsageError as error:
@@ -99,21 +98,22 @@ SURE = 1000
 def _read_mapping(document: YamlDocument, file: str) -> Imported:
     """By the reader that knows most of its names, or a key that only one kind of file has (SURE)."""
     names = {str(name) for name in document.values}
-    # `fp16: {enabled: ...}` is DeepSpeed's; the Trainer's fp16 is yes or no.
-    halves = any(isinstance(document.values.get(name), dict) for name in ("fp16", "bf16", "bfloat16"))
     inner = (str(name) for section in document.values.values() if isinstance(section, dict) for name in section)
     names_inside = {*names, *inner}
     known = sum(map(trainer.is_known, names_inside)) if TELLING & names_inside else 0
+    # `fp16: {enabled: ...}` is DeepSpeed's; the Trainer's fp16 is yes or no.
+    halves = any(isinstance(document.values.get(name), dict) for name in ("fp16", "bf16", "bfloat16"))
     of_deepspeed = len(engines.DEEPSPEED.keys() & names) + SURE * ("zero_optimization" in names or halves)
     of_accelerate = len(engines.ACCELERATE.keys() & names) + 2 * SURE * ("distributed_type" in names)
-    most = max(known, of_deepspeed, of_accelerate)
+    readers = (
+        (known, trainer.read),
+        (of_deepspeed, engines.read_deepspeed),
+        (of_accelerate, engines.read_accelerate),
+    )
+    most, reader = max(readers, key=itemgetter(0))
     if most < (1 if known else 2) or (most < SURE and any(names.issuperset(keys) for keys in OTHERS)):
         raise refusal("not_importable.kinds", file)
-    if most == known:
-        return trainer.read(document, file)
-    if most == of_deepspeed:
-        return engines.read_deepspeed(document.values, document.lines, file)
-    return engines.read_accelerate(document, file)
+    return reader(document, file)
 
 
 # What was given to an import, with the files that it names, as far as they are here.
@@ -155,7 +155,9 @@ def _read(text: Text, imports: list[Imported], findings: list[Finding], seen: se
     imported = read(text.text, text.name)
     imports += [imported, *imported.inner]
     for reference in [named for part in (imported, *imported.inner) for named in part.references]:
-        path = next((path for path in (Path(reference.value), text.folder / reference.value) if _is_file(path)), None)
+        path = next(
+            (path for path in (Path(reference.value), text.folder / reference.value) if is_file(at_home(path))), None
+        )
         if path in seen or len(seen) > MOST_FILES or (reference.name == "script" and path is None):
             continue
         where = at(text.name, reference.line)
@@ -171,11 +173,8 @@ def _read(text: Text, imports: list[Imported], findings: list[Finding], seen: se
             findings += (replace(one, severity=severity, where=where) for one in error.findings)
 
 
-def _is_file(path: Path | str) -> bool:
-    try:
-        return at_home(Path(path)).is_file()
-    except (OSError, ValueError):
-        return False
+def _is_file(name: str) -> bool:
+    return is_file(at_home(Path(name)))
 
 
 def read_text(name: str, shown: str | None = None) -> Text:
@@ -203,11 +202,8 @@ def decoded(data: bytes, label: str) -> str:
 
 def text_of(argument: str) -> Text:
     """What an argument of the command means: a file, or a command line in quotes. Raises NotImportable for neither."""
-    try:
-        if argument.strip() and at_home(Path(argument)).exists():
-            return read_text(argument)
-    except (OSError, ValueError):
-        pass
+    if _is_file(argument):
+        return read_text(argument)
     if LAUNCHERS.search(argument):
         return Text(COMMAND, argument, Path())
     raise refusal("no_such_path", plain_text(argument, LONGEST_SHOWN) or "FILE")
@@ -215,7 +211,6 @@ def text_of(argument: str) -> Text:
 
 # What somebody typed or pasted into a box: paths of files, each on a line of its own, and then perhaps a text.
 
-LONGEST_PATH = 4096
 SETTINGS = re.compile(r"[:={([<>#]")
 """What every text of settings has; a single line without is meant as a path."""
 
@@ -231,17 +226,15 @@ def texts_of_pasted(text: str) -> list[Text]:
     """The files named by the first lines, then the rest as a text with its line numbers; [] for nothing. Raises
     NotImportable for a file that cannot be read, and for a single line that is neither a file nor settings."""
     lines = text.splitlines()
-    texts: list[Text] = []
-    for number, line in enumerate(lines):
-        # A file manager puts quotes around the name.
-        name = line.strip().strip("'\"")
-        if 0 < len(name) <= LONGEST_PATH and _is_file(name):
-            texts.append(read_text(name))
-        elif name:
-            rest = textwrap.dedent("\n".join([*[""] * number, *lines[number:]])).rstrip()
-            is_text = "\n" in rest.strip() or SETTINGS.search(rest) is not None
-            return [*texts, Text(tr(PASTED), rest, Path()) if is_text else text_of(rest.strip())]
-    return texts
+    # A file manager puts quotes around the name.
+    names = [line.strip().strip("'\"") for line in lines]
+    count = next((number for number, name in enumerate(names) if name and not _is_file(name)), len(names))
+    texts = [read_text(name) for name in names[:count] if name]
+    rest = textwrap.dedent("\n".join([*[""] * count, *lines[count:]])).rstrip()
+    if not rest.strip():
+        return texts
+    is_text = "\n" in rest.strip() or SETTINGS.search(rest) is not None
+    return [*texts, Text(tr(PASTED), rest, Path()) if is_text else text_of(rest.strip())]
 
 
 # An import kept as a profile of the user's own.
@@ -271,10 +264,11 @@ def free_name(imported: Imported) -> str:
 def name_after(imported: Imported) -> str:
     """The name of the first file without its ending, as a profile's name may be; of what stands in none, that of its
     script."""
-    scripts = [named.value for part in imported.parts for named in part.references if named.name == "script"]
     file = imported.parts[0].file
-    first = file if file not in (COMMAND, tr(PASTED)) else (scripts or [FALLBACK])[0]
-    stem = re.sub(r"[^\w.-]+", "-", Path(first).stem, flags=re.ASCII).strip("-._")
+    if file in (COMMAND, tr(PASTED)):
+        references = (named for part in imported.parts for named in part.references)
+        file = next((named.value for named in references if named.name == "script"), FALLBACK)
+    stem = re.sub(r"[^\w.-]+", "-", Path(file).stem, flags=re.ASCII).strip("-._")
     return stem[:LONGEST_NAME].rstrip("-._") or FALLBACK
 
 
@@ -298,8 +292,8 @@ ORDER: Sequence[Kind] = ("accelerate", "deepspeed", "training_arguments", "launc
 """The later one wins, but for what DeepSpeed does from its own file: it wins over all."""
 OF_DEEPSPEED = (STRATEGY, "engine.offload")
 SAME_HALF = frozenset({"bf16", "bf16-true"})
+"""Whether the weights are bf16 too, a launcher does not say."""
 BATCH = ("batch.target_samples", "batch.micro_batch_size", "batch.gradient_accumulation_steps")
-NOT_A_MULTIPLE = mark("The processes of all machines are not a multiple of the number of machines.")
 
 
 def _strength(part: Imported) -> tuple[bool, int]:
@@ -309,50 +303,43 @@ def _strength(part: Imported) -> tuple[bool, int]:
 
 def merge(parts: Sequence[Imported], findings: Iterable[Finding] = ()) -> Imported:
     """One import of all `parts`, which are in the order in which they were given; there must be one."""
-    named = {(part.file, part.kind): part for part in reversed(parts)}
-    merged = Imported(parts[0].kind, parts[0].file, parts=[*reversed(named.values())])
-    ordered = sorted(parts, key=_strength)
-    nodes = next((part.values[NODES] for part in reversed(ordered) if NODES in part.values), 1)
-    claims: dict[str, list[tuple[Imported, Mapped]]] = {}
-    for part in ordered:
+    texts = [part for part in parts if not part.is_launcher]
+    merged = Imported(parts[0].kind, parts[0].file, parts=texts, findings=[*findings])
+    claims: dict[str, tuple[Imported, Entry]] = {}
+    for part in sorted(parts, key=_strength):
         merged.values |= part.defaults
         for entry in part.mapped:
-            if part.counts_all_nodes and entry.key == PROCESSES:
-                if entry.set_to % nodes:
-                    merged.dropped.append(entry.overruled(NOT_A_MULTIPLE))
-                    continue
-                entry = replace(entry, set_to=entry.set_to // nodes)
-            claims.setdefault(entry.key, []).append((part, entry))
+            before = claims.get(entry.key, (part,))[0]
+            if before.kind != "deepspeed" or part.kind == "deepspeed" or entry.key not in OF_DEEPSPEED:
+                claims[entry.key] = (part, entry)
+    merged.values |= {key: entry.set_to for key, (_, entry) in claims.items()}
     for part in parts:
         merged.unknown += part.unknown
         merged.dropped += part.dropped
         merged.renamed += part.renamed
         merged.findings += part.findings
-    merged.findings += findings
-    for key, claimed in claims.items():
-        if key in OF_DEEPSPEED:
-            claimed.sort(key=lambda claim: claim[0].kind == "deepspeed")
-        winner, counts = claimed[-1]
-        merged.values[key] = counts.set_to
-        for part, entry in claimed:
-            if _same(entry.set_to, counts.set_to):
+        for entry in sorted(part.mapped, key=lambda entry: entry.line or 0):
+            counts = claims[entry.key][1]
+            if entry.set_to == counts.set_to or {str(entry.set_to), str(counts.set_to)} <= SAME_HALF:
                 merged.mapped.append(entry)
-                continue
-            place, value, other = counts.place(), shown(counts.set_to), shown(entry.set_to)
-            merged.dropped.append(entry.overruled(tr(PRECEDENCE, place=place, value=value)))
-            # To override a file is what the options of a command are for.
-            severity: Severity = "note" if winner.kind == "launch_command" and part.file != winner.file else "warning"
-            words = {"key": key, "value": value, "other": other, "other_place": entry.place()}
-            merged.findings.append(finding("contradiction.two_places", place, severity, place=place, **words))
-    files = [part.file for part in merged.parts]
-    merged.mapped.sort(key=lambda entry: (files.index(entry.file), entry.line or 0))
+            else:
+                merged.overrule(entry, entry.key, entry.set_to, counts.place(), counts.set_to)
+    if PROCESSES in claims and claims[PROCESSES][0].counts_all_nodes:
+        _share_out(merged, merged.values.get(NODES, 1))
     _strategy_of_processes(merged, parts)
     return merged
 
 
-def _same(one: Any, other: Any) -> bool:
-    """Equal, or both bf16: whether the weights are too, a launcher does not say."""
-    return bool(one == other) or (isinstance(one, str) and {one, other} <= SAME_HALF)
+def _share_out(merged: Imported, nodes: int) -> None:
+    """The processes of all machines together, as those of each."""
+    total = merged.values[PROCESSES]
+    entries = merged.take_out(PROCESSES)
+    if total % nodes:
+        why = mark("The processes of all machines are not a multiple of the number of machines.")
+        merged.dropped += [replace(entry, why=why) for entry in entries]
+    else:
+        merged.values[PROCESSES] = total // nodes
+        merged.mapped += [replace(entry, set_to=total // nodes) for entry in entries]
 
 
 def _strategy_of_processes(merged: Imported, parts: Sequence[Imported]) -> None:
@@ -366,7 +353,12 @@ def _strategy_of_processes(merged: Imported, parts: Sequence[Imported]) -> None:
 
 def checked(merged: Imported) -> Imported:
     """The same without values that no run can have, and with a finding for each thing that is wrong or missing."""
-    _leave_out_refused(merged)
+    try:
+        build_config(None, merged.values)
+    except UsageError as error:
+        for refused in error.findings:
+            merged.findings.append(left_out(refused, merged.place_of(refused.where)))
+            merged.unknown += merged.take_out(refused.where)
     _whole_batch(merged)
     if not merged.values:
         merged.say(None, "nothing_mapped")
@@ -378,19 +370,6 @@ def checked(merged: Imported) -> Imported:
     return merged
 
 
-def _leave_out_refused(merged: Imported) -> None:
-    """Values that no run can have together are kept in the report as unknown."""
-    try:
-        build_config(None, merged.values)
-    except UsageError as error:
-        for refused in error.findings:
-            merged.findings.append(left_out(refused, merged.place_of(refused.where)))
-            merged.values.pop(refused.where, None)
-            for entry in [entry for entry in merged.mapped if entry.key == refused.where]:
-                merged.mapped.remove(entry)
-                merged.unknown.append(Unknown(entry.name, entry.value, entry.line, entry.file))
-
-
 def _whole_batch(merged: Imported) -> None:
     """Sequences of a step = micro-batch x accumulation x processes: what two of them say decides the third, and a plan
     for other GPUs keeps what a step sees."""
@@ -398,21 +377,19 @@ def _whole_batch(merged: Imported) -> None:
     total, micro, accumulation = (values.get(key) for key in BATCH)
     if micro is None or accumulation is None:
         return
-    window, was_known = micro * accumulation, PROCESSES in values
-    if total is not None and not was_known and total % (window * nodes) == 0:
+    window = micro * accumulation
+    if total is not None and PROCESSES not in values and total % (window * nodes) == 0:
         # The only number of processes with which the figures are true; DeepSpeed refuses every other one.
         values[PROCESSES] = total // (window * nodes)
     world = values.get(PROCESSES, 1) * nodes
     product = window * world
-    figures = {"place": merged.place_of(BATCH[0]), "total": total or product, "window": window, "world": world}
+    place = merged.place_of(BATCH[2] if total is None else BATCH[0])
+    figures = {"place": place, "total": total or product, "window": window, "world": world}
+    what = "follows" if PROCESSES in values else "follows.any_number"
     if total not in (None, product):
-        merged.findings.append(finding("contradiction.contradicts", merged.place_of(BATCH[0]), **figures))
+        what = "contradiction.contradicts"
         why = mark("It contradicts micro-batch, gradient accumulation and the number of processes.")
-        merged.dropped += [entry.overruled(why) for entry in merged.mapped if entry.key == BATCH[0]]
-        merged.mapped = [entry for entry in merged.mapped if entry.key != BATCH[0]]
-        del values[BATCH[0]]
-    elif total is None or not was_known:
-        what = "follows" if PROCESSES in values else "follows.any_number"
-        merged.findings.append(finding(what, merged.place_of(BATCH[2]), **figures))
+        merged.dropped += [replace(entry, why=why) for entry in merged.take_out(BATCH[0])]
+    merged.findings.append(finding(what, place, **figures))
     if PROCESSES in values:
         values[BATCH[0]] = product

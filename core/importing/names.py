@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from trainwiz.core.config.settings import SETTINGS
 from trainwiz.core.config.values import Task
-from trainwiz.core.importing.report import RENAMED, Rule, for_each, positive, to
+from trainwiz.core.importing.report import OFF, RENAMED, for_each, on, places, positive, to
 from trainwiz.core.language import mark
 
 
@@ -17,7 +17,6 @@ def words(text: str) -> frozenset[str]:
 
 # Sentences that several tables share.
 
-OFF = mark("It is off, as in a trainwiz run.")
 NAMES_A_FILE = mark("It names another file, which is read if it exists.")
 IN_THAT_FILE = mark("The settings in that file are used.")
 LOADED = mark("The trainwiz data loader decides how rows are prepared, and in which order they are read.")
@@ -34,6 +33,9 @@ PRECISION = to(
     mark("trainwiz has no such precision, so the plan chooses one."),
 )
 """mixed_precision of accelerate's file, and of scripts."""
+
+BF16 = on("engine.precision", "bf16")
+"""Off says nothing: a Trainer then takes the launcher's precision, and fp32 where that has none."""
 
 # The arguments of the Trainer (transformers 4.30 to 5.23), and of scripts and programs around it: transformers'
 # examples, TRL, LLaMA-Factory, axolotl, alignment-handbook. A test compares them with what is installed.
@@ -92,69 +94,83 @@ REASONS: Mapping[str, str] = {
     "use_deepspeed": ONLY_ENABLES,
     "task_type lora_task_type mlm": "It names the task.",
 }  # fmt: skip
-TRAINER: Mapping[str, Rule] = for_each({
+TRAINER = for_each({
     **REASONS,
     # A setting has a place, whatever is said of its name above.
-    **{entry.trainer: to(key) for key, entry in SETTINGS.items() if entry.trainer},
-    "per_device_eval_batch_size": to("batch.eval_micro_batch_size"),
-    "gradient_accumulation_steps": to("batch.gradient_accumulation_steps"),
-    "dataloader_num_workers": to("data.workers"),
-    "dataloader_prefetch_factor": to("data.prefetch"),
-    "dataloader_pin_memory": to("data.pin_memory"),
-    "dataloader_persistent_workers": to("data.persistent_workers"),
-    "pad_to_multiple_of": to("data.pad_to_multiple_of"),
-    "concatenate": to("data.concatenate"),
+    **places({entry.trainer: key for key, entry in SETTINGS.items() if entry.trainer}),
+    **places({
+        "per_device_eval_batch_size": "batch.eval_micro_batch_size",
+        "num_train_epochs": "training.epochs",
+        "gradient_accumulation_steps": "batch.gradient_accumulation_steps",
+        "dataloader_num_workers": "data.workers",
+        "dataloader_prefetch_factor": "data.prefetch",
+        "dataloader_pin_memory": "data.pin_memory",
+        "dataloader_persistent_workers": "data.persistent_workers",
+        "pad_to_multiple_of": "data.pad_to_multiple_of",
+        "concatenate": "data.concatenate",
+        "streaming": "data.streaming",
+        "generation_max_length": "evaluation.generation_length",
+        "generation_num_beams": "evaluation.beams",
+        "predict_with_generate": "evaluation.generate",
+        "early_stopping_patience early_stopping_steps": "evaluation.patience",
+        "max_target_length": "batch.target_length",
+        "min_lr": "training.final_learning_rate",
+        "mlm_probability": "training.mask_probability",
+        "tf32": "engine.tf32",
+        "activation_checkpointing": "engine.checkpointing",
+        "tokenizer_name": "model.tokenizer",
+        "source_lang": "model.source_language",
+        "target_lang": "model.target_language",
+        "use_rslora peft_use_rslora": "peft.rslora",
+        "use_dora peft_use_dora": "peft.dora",
+        "adapter_name_or_path": "peft.adapter",
+        "modules_to_save": "peft.modules_to_save",
+        "lora_r": "peft.rank",
+        "lora_alpha": "peft.alpha",
+        "lora_dropout": "peft.dropout",
+        "merge_lora": "peft.merge",
+    }),
     "line_by_line": to("data.concatenate", {"yes": False, "no": True}),
-    "streaming": to("data.streaming"),
-    "group_by_length": to("data.group_by_length", {"yes": True}, OFF),  # until 5.0; the next from 5.0 on
+    "group_by_length": on("data.group_by_length", True),  # until 5.0; the next from 5.0 on
     "train_sampling_strategy": to("data.group_by_length", {"random": False, "group_by_length": True}, LOADED),
-    "generation_max_length": to("evaluation.generation_length"),
-    "generation_num_beams": to("evaluation.beams"),
-    "predict_with_generate": to("evaluation.generate"),
-    "early_stopping_patience early_stopping_steps": to("evaluation.patience"),
-    "max_target_length": to("batch.target_length"),
     "max_seq_length": positive("batch.sequence_length", NO_LIMIT),
     "max_steps": positive("training.max_steps", NO_LIMIT),
-    "min_lr": to("training.final_learning_rate"),
-    "mlm_probability": to("training.mask_probability"),
     "torch_empty_cache_steps": positive("training.empty_cache_steps", OFF),
     "save_total_limit": positive("checkpoint.keep", OFF),
     "load_best_model_at_end": to("checkpoint.final", {"yes": "best", "no": "last"}),
     "save_strategy": to("checkpoint.keep_best", {"best": True}, BY_STEPS),
     "assistant_only_loss completion_only_loss": to("training.train_on", {"yes": "answers", "no": "everything"}),
     "train_on_inputs train_on_prompt": to("training.train_on", {"yes": "everything", "no": "answers"}),
-    "mask_history": to("training.train_on", {"yes": "last_answer"}, OFF),
-    "tf32": to("engine.tf32"),
-    "activation_checkpointing": to("engine.checkpointing"),
+    "mask_history": on("training.train_on", "last_answer"),
     "torch_compile_backend torch_compile_mode": lambda *_: {"engine.compile": True},  # TrainingArguments.__post_init__
-    "adafactor": to("engine.optimizer", {"yes": "adafactor"}, OFF),  # until 5.0
-    "use_8bit_adam": to("engine.optimizer", {"yes": "adamw_bnb_8bit"}, OFF),
+    "adafactor": on("engine.optimizer", "adafactor"),  # until 5.0
+    "use_8bit_adam": on("engine.optimizer", "adamw_bnb_8bit"),
     # What does the same today for what was removed, up to 4.57.
     "optim": to("engine.optimizer", {
         "adamw_hf": "adamw_torch", "adamw_apex_fused": "adamw_torch_fused", "adamw_bnb": "adamw_bnb_8bit",
         "adamw_8bit": "adamw_bnb_8bit",
     }),
     "mixed_precision": PRECISION,
-    "pure_bf16": to("engine.precision", {"yes": "bf16-true"}, OFF),
+    "pure_bf16": on("engine.precision", "bf16-true"),
     "use_cpu": to("engine.device", {"yes": "cpu"}, mark("If it is off, the available device is used.")),
     "attn_implementation use_flash_attn": to(
         "engine.attention",
         {name: name for name in ("sdpa", "eager")} | dict.fromkeys(("yes", "fa2", "flash_attention_2"), "flash_attention_2"),
         mark("The plan chooses the attention kernel."),
     ),
-    "tokenizer_name": to("model.tokenizer"),
-    "source_lang": to("model.source_language"),
-    "target_lang": to("model.target_language"),
+    "finetuning_type": to(
+        "peft.method", {"lora": "lora", "qlora": "lora", "full": "none"}, mark("trainwiz trains all weights, or uses LoRA.")
+    ),
+    "load_in_4bit use_4bit": on("engine.base_precision", "nf4"),
+    "load_in_8bit use_8bit": on("engine.base_precision", "int8"),
+    "quantization_bit": to("engine.base_precision", {"4": "nf4", "8": "int8"}),
+    "fp16": on("engine.precision", "fp16"),
+    "fsdp": to("engine.strategy", dict.fromkeys(("yes", "full_shard", "full_shard auto_wrap"), "fsdp")),
+    "lr_scheduler_type": to("training.schedule", {"cosine_with_min_lr": "cosine", "constant_with_warmup": "constant"}),
+    "stage": to("task", {"pt": "causal-lm", "sft": "causal-lm"}, NOT_SUPPORTED),
+    "rl": NOT_SUPPORTED,
     "use_peft": to("peft.method", {"yes": "lora", "no": "none"}),
-    "use_rslora peft_use_rslora": to("peft.rslora"),
-    "use_dora peft_use_dora": to("peft.dora"),
-    "adapter_name_or_path": to("peft.adapter"),
-    "modules_to_save": to("peft.modules_to_save"),
-    "lora_r": to("peft.rank"),
-    "lora_alpha": to("peft.alpha"),
-    "lora_dropout": to("peft.dropout"),
-    "lora_target_linear": to("peft.targets", {"yes": ["all-linear"]}, OFF),
-    "merge_lora": to("peft.merge"),
+    "lora_target_linear": on("peft.targets", ["all-linear"]),
 })  # fmt: skip
 """Today's name -> its place. What depends on other settings is in trainer.RULES."""
 
@@ -163,7 +179,7 @@ _SAME: Mapping[str, str] = {
     "pretrained_model_name_or_path model",
     "tokenizer_name": "tokenizer_name_or_path tokenizer_path tokenizer tokenizer_config",
     "attn_implementation": "attention_implementation _attn_implementation",
-    "dataset_name": "dataset_path dataset_id dataset dataset_name_or_path data_path train_file train_data_file "
+    "dataset_name": "datasets dataset_path dataset_id dataset dataset_name_or_path data_path train_file train_data_file "
     "train_data train_data_path train_dataset data_files",
     "dataset_config_name": "dataset_config",
     "dataset_train_split": "train_split dataset_split split",
@@ -244,26 +260,22 @@ LORA_DEFAULTS: Defaults = {
 
 # Which task a training is for, from what its classes, scripts and arguments are called.
 
-TASK_OF_ENDING: Mapping[str, Task] = {
-    "ForSeq2SeqLM": "seq2seq", "ForConditionalGeneration": "seq2seq", "Seq2SeqTrainingArguments": "seq2seq",
-    "Seq2SeqTrainer": "seq2seq", "DataCollatorForSeq2Seq": "seq2seq", "MarianMTModel": "seq2seq",
-    "run_summarization": "seq2seq", "run_translation": "seq2seq", "SEQ_2_SEQ_LM": "seq2seq",
-    "max_source_length": "seq2seq", "max_target_length": "seq2seq", "predict_with_generate": "seq2seq",
-    "ForCausalLM": "causal-lm", "LMHeadModel": "causal-lm", "SFTConfig": "causal-lm", "SFTTrainer": "causal-lm",
-    "run_clm": "causal-lm", "sft": "causal-lm", "CAUSAL_LM": "causal-lm",
-    "ForMaskedLM": "masked-lm", "mlm": "masked-lm", "mlm_probability": "masked-lm",
-    "ForSequenceClassification": "sequence-classification", "run_glue": "sequence-classification",
-    "run_classification": "sequence-classification", "SEQ_CLS": "sequence-classification",
-    "ForTokenClassification": "token-classification", "run_ner": "token-classification",
-    "TOKEN_CLS": "token-classification",
+ENDINGS: Mapping[Task, str] = {
+    "seq2seq": "ForSeq2SeqLM ForConditionalGeneration Seq2SeqTrainingArguments Seq2SeqTrainer DataCollatorForSeq2Seq "
+    "MarianMTModel run_summarization run_translation seq_2_seq_lm max_source_length max_target_length "
+    "predict_with_generate",
+    "causal-lm": "ForCausalLM LMHeadModel SFTConfig SFTTrainer run_clm sft causal_lm",
+    "masked-lm": "ForMaskedLM mlm mlm_probability",
+    "sequence-classification": "ForSequenceClassification run_glue run_classification seq_cls",
+    "token-classification": "ForTokenClassification run_ner token_cls",
 }  # fmt: skip
 """Ends of the names of classes of transformers and TRL, task types of peft, arguments and scripts of their examples
 without ".py" and _no_trainer."""
-OTHER_ENDINGS = (
-    "ForQuestionAnswering", "RewardConfig", "RewardTrainer", "ForImageClassification", "ForVision2Seq",
-    "ForImageTextToText", "ForSpeechSeq2Seq", "ForCTC", "ForAudioClassification", "instance_prompt", "image_column", "resolution",
-    *(f"{method}{end}" for method in ("DPO", "PPO", "GRPO", "KTO", "ORPO") for end in ("Config", "Trainer")),
-    "dpo", "orpo", "grpo", "ppo", "kto", "simpo", "image_folder", "instance_data_dir",
-)  # fmt: skip
+OTHER_ENDINGS = words(
+    "ForQuestionAnswering RewardConfig RewardTrainer ForImageClassification ForVision2Seq ForImageTextToText "
+    "ForSpeechSeq2Seq ForCTC ForAudioClassification instance_prompt image_column resolution image_folder instance_data_dir "
+    "DPOConfig PPOConfig GRPOConfig KTOConfig ORPOConfig DPOTrainer PPOTrainer GRPOTrainer KTOTrainer ORPOTrainer dpo "
+    "orpo grpo ppo kto simpo"
+)
 """Ends of the names of classes and scripts, and of arguments of diffusers' examples, of trainings that are none of
 ours."""

@@ -5,21 +5,30 @@ from __future__ import annotations
 import ast
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from trainwiz.core.importing.names import LORA_DEFAULTS, words
+from trainwiz.core.importing.names import LORA_DEFAULTS
 from trainwiz.core.importing.report import Imported, Setting, Unresolved, refusal
 from trainwiz.core.importing.trainer import fill, is_known, take_defaults
 from trainwiz.core.text import plain_text, within_bounds
 
 # What names and expressions stand for.
 
-MOST_STEPS = 5_000
-"""Expressions read for one value: no script that people write has as many."""
-CONSTANTS = ("torch", "np", "numpy")
-"""Modules whose attributes (torch.bfloat16) are written for what they are; as are members of enumerations."""
-ENUMERATIONS = ("Strategy", "SchedulerType", "OptimizerNames", "DebugOption", "TaskType", "FSDPOption")
+MOST_STEPS = 50_000
+"""Expressions read for all values: no script that people write has as many."""
+CONSTANTS = (
+    "torch",
+    "np",
+    "numpy",
+    "Strategy",
+    "SchedulerType",
+    "OptimizerNames",
+    "DebugOption",
+    "TaskType",
+    "FSDPOption",
+)
+"""Ends of modules and enumerations whose attributes (torch.bfloat16) are written for what they are."""
 
 
 class Unknowable(Exception):
@@ -27,7 +36,7 @@ class Unknowable(Exception):
 
 
 class Script:
-    """A parsed script: the constants that its names stand for, what is set one by one, its calls in their order."""
+    """A parsed script: the constants that its names stand for, what it changes one by one, its calls in their order."""
 
     def __init__(self, tree: ast.Module) -> None:
         nodes = list(ast.walk(tree))
@@ -38,23 +47,20 @@ class Script:
         self.changed: dict[str, ast.expr] = {}
         """What is put into something: args.key = value, SETTINGS["key"] = value."""
         for node in nodes:
-            if not isinstance(node, ast.Assign) or len(node.targets) != 1:
-                continue
-            match node.targets[0]:
-                case ast.Name(id=name) if often[name] == 1:
-                    self.bound[name] = node.value
-                case ast.Attribute(attr=key) | ast.Subscript(slice=ast.Constant(value=str(key))):
-                    self.changed[key] = node.value
+            match node:
+                case ast.Assign(targets=[ast.Name(id=name)], value=value) if often[name] == 1:
+                    self.bound[name] = value
+                case (
+                    ast.Attribute(attr=key, ctx=ast.Store())
+                    | ast.Subscript(slice=ast.Constant(value=str(key)), ctx=ast.Store())
+                ):
+                    self.changed[key] = node
         calls = (node for node in nodes if isinstance(node, ast.Call))
         self.calls = sorted(calls, key=lambda call: (call.lineno, call.col_offset))
         self.steps = 0
 
     def value(self, node: ast.expr) -> Any:
         """The value, as far as it can be read without running anything, or Unresolved with the source text."""
-        self.steps = 0
-        return self._known(node)
-
-    def _known(self, node: ast.expr) -> Any:
         try:
             return self._value(node)
         except (Unknowable, TypeError, RecursionError):
@@ -65,40 +71,24 @@ class Script:
         if self.steps > MOST_STEPS:
             raise Unknowable
         match node:
-            case ast.Constant(value=int(value)) if type(value) is int:
+            case ast.Constant(value=str() | int() | float() | None as value):
                 # Hexadecimal digits of any number are read.
-                return within_bounds(value)
-            case ast.Constant(value=str() | float() | bool() | None as value):
-                return value
+                return within_bounds(value) if type(value) is int else value
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 return -self._value(operand)
             case ast.List(elts=items) | ast.Tuple(elts=items):
                 return [self._value(item) for item in items]
             case ast.Dict(keys=keys, values=values):
-                return self._mapping(zip(keys, values, strict=True))
-            case ast.Call(func=ast.Name(id="dict"), args=[], keywords=keywords):
-                return self._mapping((one.arg and ast.Constant(one.arg), one.value) for one in keywords)
+                found: dict[str, Any] = {}
+                for key, item in zip(keys, values, strict=True):
+                    # Values that cannot be known stay in their places: one of them does not hide the others.
+                    found |= self._value(item) if key is None else {str(self._value(key)): self.value(item)}
+                return found
             case ast.Name(id=name) if name in self.bound:
                 return self._value(self.bound[name])
-            case ast.Attribute() if dotted(node).rpartition(".")[0].endswith(CONSTANTS + ENUMERATIONS):
-                return dotted(node)
+            case ast.Attribute(value=owner) if source(owner).endswith(CONSTANTS):
+                return source(node)
         raise Unknowable
-
-    def _mapping(self, items: Iterable[tuple[Any, ast.expr]]) -> dict[str, Any]:
-        """Values that cannot be known stay in their places: one of them does not hide the others."""
-        found: dict[str, Any] = {}
-        for key, value in items:
-            found |= self._value(value) if key is None else {str(self._value(key)): self._known(value)}
-        return found
-
-
-def dotted(node: ast.expr) -> str:
-    """ "a.b.c" for a chain of attributes on a name; "" for all else."""
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
 
 
 def source(node: ast.expr) -> str:
@@ -114,19 +104,28 @@ def source(node: ast.expr) -> str:
 ARGUMENTS = ("TrainingArguments", "TrainingArgs", "SFTConfig", "POConfig", "KTOConfig", "RLOOConfig", "RewardConfig")
 """Ends of the names of classes of arguments; TRL's (DPOConfig, GRPOConfig, ...) are children of TrainingArguments."""
 LORA = ("LoraConfig", "AdaLoraConfig", "get_peft_model")
-LORA_NAMES = {"r": "lora_r", "target_modules": "lora_target_modules"}
-NOT_OF_LORA = words("model peft_type use_gradient_checkpointing random_state max_seq_length")
-"""Arguments of Unsloth's get_peft_model that are of the model."""
-FILE_READERS = words("json csv parquet text arrow")
+NOT_MODELS = ("Tokenizer", "TokenizerFast", "Processor", "Config")
+FILE_READERS = ("json", "csv", "parquet", "text", "arrow")
 """First argument of load_dataset for data_files."""
-DATA_FILES: Mapping[str, str] = {"train": "dataset_name", "validation": "validation_file", "test": "test_file"}
-FIRST: Mapping[str, tuple[str, ...]] = {
-    "load_dataset": ("dataset_name", "dataset_config_name"), "SFTTrainer": ("model_name_or_path",),
-    "Model": ("model_name_or_path",),
+FIRST: Mapping[str, str] = {
+    "load_dataset": "dataset_name dataset_config_name", "SFTTrainer": "model_name_or_path", "Model": "model_name_or_path",
+    "TrainingArguments": "output_dir",
 }  # fmt: skip
-"""What is called -> the settings that its first arguments are; keywords are called as settings of a file."""
-TAKES_KEYWORDS = ("Trainer", "BitsAndBytesConfig", "load_dataset", "Model")
-CALLED = {"path": "dataset_name", "name": "dataset_config_name"}
+"""What is called -> the settings that its first arguments are."""
+OF_LORA = {"r": "lora_r", "target_modules": "lora_target_modules"} | dict.fromkeys(
+    ("model", "peft_type", "random_state", "use_gradient_checkpointing", "max_seq_length"), ""
+)
+"""Of Unsloth's get_peft_model some arguments are of the model."""
+CALLED: Mapping[str, Mapping[str, str]] = {
+    "load_dataset": {
+        "path": "dataset_name", "name": "dataset_config_name", "train": "dataset_name", "validation":
+        "validation_file", "test": "test_file",
+    },
+    **dict.fromkeys(LORA, OF_LORA),
+}  # fmt: skip
+"""Keywords that are called otherwise as settings of a file, or are left aside."""
+CONSTANTS_OF = ("Trainer", "BitsAndBytesConfig", "load_dataset", "Model")
+"""Of such calls only constants are taken: `model=model` names nothing."""
 
 
 def read_python(text: str, file: str) -> Imported:
@@ -136,31 +135,36 @@ def read_python(text: str, file: str) -> Imported:
     settings: dict[str, Setting] = {}
     hints: list[Setting] = []
     programs: list[Setting] = []
+    program = ""
     for call in script.calls:
-        name = _name(call)
-        if name.endswith(ARGUMENTS):
-            programs.append(Setting("class", name, call.lineno))
+        owner, name = _called(call)
+        hints.append(Setting("class", owner if name in ("from_pretrained", "from_config") else name, call.lineno))
+        is_program = name.endswith(ARGUMENTS)
+        if name == "SFTTrainer" and len(call.args) < 2 and all(keyword.arg != "args" for keyword in call.keywords):
+            # Without arguments it makes an SFTConfig of its own.
+            program = "SFTConfig"
+        if is_program:
+            programs.append(hints[-1])
             if len(programs) > 1:
                 continue
-            # What the Trainer is given counts before what other calls say.
-            settings |= {setting.name: setting for setting in _all_keywords(script, call, imported)}
-            if call.args:
-                settings["output_dir"] = Setting("output_dir", script.value(call.args[0]), call.lineno)
-        # Of a setting that several calls have, the first counts: a second model is a teacher.
         for setting in _settings(script, call, imported):
-            settings.setdefault(setting.name, setting)
-        hint = dotted(call.func).split(".")[-2:][0] if name in ("from_pretrained", "from_config") else name
-        hints.append(Setting("class", hint, call.lineno))
-    for key, value in script.changed.items():
+            # What the Trainer is given counts before what other calls say, of these the first: a second model is a teacher.
+            if is_program or setting.name not in settings:
+                settings[setting.name] = setting
+    for key, node in script.changed.items():
         # What a script changes of its arguments one by one, only a run could follow.
         if key in settings or (programs and is_known(key)):
-            settings[key] = Setting(key, Unresolved(source(value)), value.lineno)
+            settings[key] = Setting(key, Unresolved(source(node)), node.lineno)
             imported.say(settings[key], "changed_later")
     if not programs and not settings:
-        parser = next((call for call in script.calls if _name(call).endswith(("ArgumentParser", "TrlParser"))), None)
+        parser = next((hint for hint in hints if hint.value.endswith(("ArgumentParser", "TrlParser"))), None)
         what = "not_importable.from_command" if parser else "not_importable.kinds"
-        raise refusal(what, file, parser.lineno if parser else None)
-    fill(imported, settings.values(), hints, _program(script, programs))
+        raise refusal(what, file, parser.line if parser else None)
+    if programs:
+        name = str(programs[0].value)
+        program = name if name == "SFTConfig" or not name.endswith("Config") else ""
+    # Of **SETTINGS that nobody knows any may be set, and no default is sure.
+    fill(imported, settings.values(), hints, "" if imported.unknown else program)
     if "use_peft" in settings and settings["use_peft"].written in LORA:
         take_defaults(imported, LORA_DEFAULTS)
     imported.say(None, "code_not_read")
@@ -169,63 +173,35 @@ def read_python(text: str, file: str) -> Imported:
     return imported
 
 
-def _program(script: Script, programs: list[Setting]) -> str:
-    """The class whose defaults hold. SFTTrainer without arguments makes an SFTConfig of its own."""
-    trl = next((call for call in script.calls if _name(call) == "SFTTrainer"), None)
-    if not programs:
-        return "SFTConfig" if trl and len(trl.args) < 2 and "args" not in _given(trl) else ""
-    name = str(programs[0].value)
-    return name if name == "SFTConfig" or not name.endswith("Config") else ""
-
-
-def _name(call: ast.Call) -> str:
-    return dotted(call.func).rpartition(".")[2] or getattr(call.func, "attr", "")
-
-
-def _given(call: ast.Call) -> dict[str, ast.expr]:
-    return {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
+def _called(call: ast.Call) -> tuple[str, str]:
+    """("AutoModel", "from_pretrained"); twice the same for a plain name."""
+    parts = source(call.func).split(".")[-2:]
+    return parts[0], parts[-1]
 
 
 def _settings(script: Script, call: ast.Call, imported: Imported) -> Iterator[Setting]:
     """What one call says."""
-    name, given = _name(call), _given(call)
-    kind, written = name, ""
-    if name in LORA and ("r" in given or name != "get_peft_model"):
-        yield Setting("use_peft", True, call.lineno, name)
-        for setting in _all_keywords(script, call, imported):
-            if setting.name not in NOT_OF_LORA:
-                yield setting.called(LORA_NAMES.get(setting.name, setting.name))
-    elif name == "from_pretrained":
-        owner = dotted(call.func).split(".")[-2:][0]
-        written = f"{owner}.{name}"
-        if not owner.endswith(("Tokenizer", "TokenizerFast", "Processor", "Config")) and "AutoPeft" not in owner:
-            kind = "Model"
-    elif name == "load_dataset" and call.args and script.value(call.args[0]) in FILE_READERS:
-        files = script.value(given["data_files"]) if "data_files" in given else {}
-        for split, value in (files if isinstance(files, dict) else {"train": files}).items():
-            if split in DATA_FILES:
-                yield Setting(DATA_FILES[split], value, call.lineno, f"data_files.{split}")
-        return
-    for role, node in zip(FIRST.get(kind, ()), call.args, strict=False):
+    (owner, name), line = _called(call), call.lineno
+    is_model = name == "from_pretrained" and not owner.endswith(NOT_MODELS) and "AutoPeft" not in owner
+    kind = "Model" if is_model else "TrainingArguments" if name.endswith(ARGUMENTS) else name
+    is_lora = name in LORA and (name != "get_peft_model" or any(keyword.arg == "r" for keyword in call.keywords))
+    if is_lora:
+        yield Setting("use_peft", True, line, name)
+    for role, node in zip(FIRST.get(kind, "").split(), call.args, strict=False):
         value = script.value(node)
-        if kind != "SFTTrainer" or isinstance(value, str):
-            yield Setting(role, value, node.lineno, written)
-    # Of such a call only constants are taken: `model=model` names nothing.
-    for keyword, node in given.items() if kind.endswith(TAKES_KEYWORDS) else ():
-        role, value = CALLED.get(keyword, keyword) if kind == "load_dataset" else keyword, script.value(node)
-        if is_known(role) and isinstance(value, str | int | float):
-            yield Setting(role, value, node.lineno, keyword)
-
-
-def _all_keywords(script: Script, call: ast.Call, imported: Imported) -> Iterator[Setting]:
-    for keyword in call.keywords:
-        value, line = script.value(keyword.value), keyword.value.lineno
-        if keyword.arg is not None:
-            yield Setting(keyword.arg, value, line)
-        elif isinstance(value, dict):
-            yield from (Setting(name, item, line) for name, item in value.items())
-        else:
+        if (isinstance(value, str) or kind != "SFTTrainer") and value not in FILE_READERS:
+            yield Setting(role, value, line, f"{owner}.{name}" if is_model else "")
+    takes_all = is_lora or kind == "TrainingArguments"
+    for keyword in call.keywords if takes_all or kind.endswith(CONSTANTS_OF) else ():
+        given = script.value(keyword.value)
+        if keyword.arg is None and not isinstance(given, dict):
             imported.leave_unknown(Setting(f"**{source(keyword.value)}", source(keyword.value), line))
+            continue
+        is_several = isinstance(given, dict) and keyword.arg in (None, "data_files")
+        for written, value in given.items() if is_several else [(str(keyword.arg), given)]:
+            role = CALLED.get(kind, {}).get(written, written)
+            if role and (takes_all or (is_known(role) and isinstance(value, str | int | float | list))):
+                yield Setting(role, value, keyword.value.lineno, written)
 
 
 def parsed(text: str, file: str) -> ast.Module:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from trainwiz.core.config.build import check_values
 from trainwiz.core.config.run import RunConfig
 from trainwiz.core.config.values import NOT_SECRET_PREFIX, SECRET
-from trainwiz.core.errors import Finding, Severity, UsageError, sort_findings
+from trainwiz.core.errors import Finding, UsageError
 from trainwiz.core.language import mark, tr
 from trainwiz.core.text import plain_text
 
@@ -32,6 +34,7 @@ LONGEST_SHOWN = 60
 UNSET = mark("It is not set.")
 PRECEDENCE = mark("{place} sets {value}, which takes precedence.")
 AUTO = mark("auto leaves it to other settings or to the plan.")
+OFF = mark("It is off, as in a trainwiz run.")
 NO_SETTINGS = RunConfig()
 
 
@@ -43,15 +46,15 @@ class WrongValue(ValueError):
     """A value that its setting cannot have."""
 
 
-def finding(what: str, where: str, severity: Severity | None = None, /, **values: object) -> Finding:
+def finding(what: str, where: str, /, **values: object) -> Finding:
     """One of SENTENCES about one place."""
     code = what.partition(".")[0]
-    return Finding(code, severity or ("note" if code in NOTES else "warning"), where, tr(SENTENCES[what], **values))
+    return Finding(code, "note" if code in NOTES else "warning", where, tr(SENTENCES[what], **values))
 
 
 def refusal(what: str, file: str, line: int | None = None, /, **values: object) -> NotImportable:
     """One of SENTENCES, to be raised."""
-    return NotImportable(finding(what, at(file, line), "error", file=file, line=line, **values))
+    return NotImportable(replace(finding(what, at(file, line), file=file, line=line, **values), severity="error"))
 
 
 def at(file: str, line: int | None) -> str:
@@ -67,10 +70,13 @@ class Unresolved:
 
     text: str
 
+    def __str__(self) -> str:
+        return self.text
+
 
 def is_nothing(value: Any) -> bool:
-    """None, or text that says none."""
-    return value is None or (isinstance(value, str) and value.strip().lower() in ("", "none", "null", "~"))
+    """None, nothing in brackets, or text that says none."""
+    return value in (None, [], {}) or (isinstance(value, str) and value.strip().lower() in ("", "none", "null", "~"))
 
 
 def word(value: Any) -> str:
@@ -88,13 +94,10 @@ def word(value: Any) -> str:
 
 def number(value: Any) -> float | None:
     """2e-5, "2e-5" (YAML reads 2e-5 as text), 3; None for everything that is not a finite number."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    try:
+    with suppress(ValueError, TypeError, OverflowError):
         found = float(value)
-    except (ValueError, OverflowError):
-        return None
-    return found if found - found == 0 else None
+        return found if math.isfinite(found) and not isinstance(value, bool) else None
+    return None
 
 
 def shown(value: Any) -> str:
@@ -112,13 +115,7 @@ def is_secret(name: str) -> bool:
 
 def _plain(value: Any) -> Any:
     """The value as data: what is not known, as it is written."""
-    if isinstance(value, Unresolved):
-        return value.text
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value if isinstance(value, str | int | float | bool | None) else str(value)
+    return json.loads(json.dumps(value, default=str, skipkeys=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,34 +140,25 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
-    """A setting that trainwiz does not know, or whose value cannot be, or not be known without running something."""
+class Entry:
+    """What became of a setting: it has a place, or was left out, or neither is known."""
 
     name: str
     value: Any
     line: int | None
     file: str
+    key: str = ""
+    """Of a RunConfig, and what it was set to."""
+    set_to: Any = None
+    why: str = ""
+    """One sentence why it was left out, marked for translation."""
 
     def place(self) -> str:
         return at(self.file, self.line)
 
-
-@dataclass(frozen=True, slots=True)
-class Mapped(Unknown):
-    """A setting that has a place: `key` of a RunConfig and what it was set to."""
-
-    key: str
-    set_to: Any
-
-    def overruled(self, why: str) -> Dropped:
-        return Dropped(self.name, self.value, self.line, self.file, why)
-
-
-@dataclass(frozen=True, slots=True)
-class Dropped(Unknown):
-    """A setting that is known and was left out; `why` is one sentence, marked for translation."""
-
-    why: str
+    def to_json(self, *more: str) -> dict[str, Any]:
+        document = asdict(self)
+        return {field: document[field] for field in ("name", "value", "line", "file", *more)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,10 +188,10 @@ class Imported:
     """The options and variables of a command's launcher, which are weaker than what files and scripts say."""
     counts_all_nodes: bool = False
     """Its engine.processes are those of all nodes together."""
-    mapped: list[Mapped] = field(default_factory=list)
+    mapped: list[Entry] = field(default_factory=list)
     renamed: list[Renamed] = field(default_factory=list)
-    dropped: list[Dropped] = field(default_factory=list)
-    unknown: list[Unknown] = field(default_factory=list)
+    dropped: list[Entry] = field(default_factory=list)
+    unknown: list[Entry] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     references: list[Setting] = field(default_factory=list)
     """Other files that the text names: "accelerate", "deepspeed", "script" or "arguments" with the path."""
@@ -219,11 +207,11 @@ class Imported:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "mapped": [asdict(entry) for entry in self.mapped],
+            "mapped": [entry.to_json("key", "set_to") for entry in self.mapped],
             "renamed": [asdict(entry) for entry in self.renamed],
-            "dropped": [asdict(entry) for entry in self.dropped],
-            "unknown": [asdict(entry) for entry in self.unknown],
-            "findings": [finding.to_json() for finding in sort_findings(self.findings)],
+            "dropped": [entry.to_json("why") for entry in self.dropped],
+            "unknown": [entry.to_json() for entry in self.unknown],
+            "findings": [finding.to_json() for finding in self.findings],
         }
 
     def word(self, name: str) -> str:
@@ -233,6 +221,14 @@ class Imported:
     def number(self, name: str) -> float | None:
         """Likewise; None where it is no number."""
         return number(self.settings[name].value) if name in self.settings else None
+
+    def take(self, settings: Sequence[Setting], rule_of: Callable[[Setting], Rule | None]) -> None:
+        """Put every setting where its rule says; each can look at the others of its text."""
+        for setting in settings:
+            if setting.name not in self.settings or not is_nothing(setting.value):
+                self.settings[setting.name] = setting
+        for setting in settings:
+            self.place(setting, rule_of(setting))
 
     def place(self, setting: Setting, rule: Rule | None) -> None:
         """Put one setting where its rule says."""
@@ -244,25 +240,21 @@ class Imported:
         elif callable(rule) and not setting.name.endswith(TAKES_WORDS):
             rule = UNSET if is_nothing(value) else AUTO if word(value) == "auto" else rule
         if setting.name in CHOOSES_ONE and not is_nothing(value) and word(value) != self.word(setting.name):
-            counts = self.settings[setting.name]
-            place, beside = at(self.file, counts.line), at(self.file, setting.line)
-            words = {"key": setting.name, "other": shown(setting.as_given()), "other_place": beside}
-            self.say(counts, "contradiction.two_places", place=place, **words)
-            rule = tr(PRECEDENCE, place=place, value=shown(counts.as_given()))
+            counts = self._entry(self.settings[setting.name])
+            self.overrule(self._entry(setting), setting.name, value, counts.place(), counts.value)
+            return
         try:
-            self.become(setting, rule(self, setting) if callable(rule) else rule)
+            became = rule(self, setting) if callable(rule) else rule
+            if isinstance(became, Mapping):
+                for key, given in became.items():
+                    self.map(setting, key, given)
+            elif became is None:
+                self.leave_unknown(setting)
+            else:
+                self.drop(setting, became)
         except WrongValue:
             self.leave_unknown(setting)
             self.say(setting, "bad_value")
-
-    def become(self, setting: Setting, became: Became) -> None:
-        if isinstance(became, str):
-            self.drop(setting, became)
-        elif became is None:
-            self.leave_unknown(setting)
-        else:
-            for key, value in became.items():
-                self.map(setting, key, value)
 
     def map(self, setting: Setting, key: str, value: Any) -> None:
         """The setting gives the value at `key`. What no run can have there is kept as unknown, and said."""
@@ -276,17 +268,31 @@ class Imported:
             self.findings += [left_out(replace(one, where=where), name) for one in findings]
             return
         self.values[key] = value if isinstance(value, list) else good[key]
-        self.mapped.append(Mapped(*self._entry(setting), key, self.values[key]))
+        self.mapped.append(replace(self._entry(setting), key=key, set_to=self.values[key]))
 
     def drop(self, setting: Setting, why: str) -> None:
         """`why` is a sentence from `mark`, or one that `tr` has translated."""
-        self.dropped.append(Dropped(*self._entry(setting), why))
+        self.dropped.append(replace(self._entry(setting), why=why))
 
     def leave_unknown(self, setting: Setting) -> None:
-        self.unknown.append(Unknown(*self._entry(setting)))
+        self.unknown.append(self._entry(setting))
 
-    def _entry(self, setting: Setting) -> tuple[str, Any, int | None, str]:
-        return setting.as_written(), setting.as_given(), setting.line, self.file
+    def _entry(self, setting: Setting) -> Entry:
+        return Entry(setting.as_written(), setting.as_given(), setting.line, self.file)
+
+    def overrule(self, entry: Entry, key: str, other: Any, place: str, value: Any) -> None:
+        """The `other` that an entry says of `key` does not count, for `value` at `place` does."""
+        words = {"place": place, "value": shown(value)}
+        self.dropped.append(replace(entry, why=tr(PRECEDENCE, **words)))
+        words |= {"key": key, "other": shown(other), "other_place": entry.place()}
+        self.findings.append(finding("contradiction.two_places", place, **words))
+
+    def take_out(self, key: str) -> list[Entry]:
+        """The entries that gave the value at `key`, which is none from now on."""
+        self.values.pop(key, None)
+        taken = [entry for entry in self.mapped if entry.key == key]
+        self.mapped = [entry for entry in self.mapped if entry.key != key]
+        return taken
 
     def say(self, about: Setting | int | None, what: str, **values: object) -> None:
         """A finding about a setting, or a line; {file}, {line}, {name} and {value} are filled in from it."""
@@ -298,8 +304,10 @@ class Imported:
 
 Became = str | Mapping[str, Any] | None
 """Why a setting is left out, or the values of a run that it gives, or None where nobody knows."""
-Rule = str | Callable[[Imported, Setting], Became]
-"""Why a setting is always left out, or what becomes of it; raises WrongValue."""
+Decides = Callable[[Imported, Setting], Became]
+"""What becomes of a setting; raises WrongValue."""
+Rule = str | Decides
+"""Also why a setting is always left out."""
 RENAMED: Mapping[str, str] = {
     "evaluation_strategy": "eval_strategy", "per_gpu_train_batch_size": "per_device_train_batch_size",
     "per_gpu_eval_batch_size": "per_device_eval_batch_size", "no_cuda": "use_cpu", "warmup_ratio": "warmup_steps",
@@ -308,7 +316,7 @@ RENAMED: Mapping[str, str] = {
 """What transformers 4.30 to 5.23 called a setting -> what it calls it today."""
 CHOOSES_ONE = ("eval_strategy", "distributed_type")
 """Settings of which another value has another place: two of them do not meet there."""
-TAKES_WORDS = ("report_to", "mixed_precision", "use_flash_attn", "attn_implementation", "distributed_type")
+TAKES_WORDS = ("report_to", "mixed_precision", "use_flash_attn", "attn_implementation", "distributed_type", "gpu_ids")
 """Ends of settings for which "none" and "auto" are values like others."""
 
 
@@ -321,21 +329,23 @@ def left_out(refused: Finding, name: str) -> Finding:
 # Rules that are data.
 
 
-def to(key: str, means: Mapping[str, Any] | None = None, otherwise: str = "") -> Rule:
+def to(key: str, means: Mapping[str, Any] | None = None, otherwise: str = "") -> Decides:
     """The value itself, or what one of some words means. `otherwise`: why all other values are left out; without it
-    they are taken as they are, so that what the run says of them is told."""
+    they are taken as they are, so that what the run says of them is told, but for what is off."""
 
     def rule(_: Imported, setting: Setting) -> Became:
         if not means:
             return {key: setting.value}
         exact = str(setting.value).strip().lower()
         said = exact if exact in means else word(setting.value)
-        return {key: means.get(said, setting.value)} if said in means or not otherwise else otherwise
+        if said not in means and (otherwise or said == "no"):
+            return otherwise or OFF
+        return {key: means.get(said, said if isinstance(setting.value, str) else setting.value)}
 
     return rule
 
 
-def positive(key: str, why: str) -> Rule:
+def positive(key: str, why: str) -> Decides:
     """The value, where it is no number below 1; else `why` it is left out."""
 
     def rule(_: Imported, setting: Setting) -> Became:
@@ -343,6 +353,16 @@ def positive(key: str, why: str) -> Rule:
         return why if value is not None and value < 1 else {key: setting.value}
 
     return rule
+
+
+def on(key: str, value: Any) -> Decides:
+    """The value for a switch that is on."""
+    return to(key, {"yes": value})
+
+
+def places(keys: Mapping[str, str]) -> dict[str, Rule]:
+    """Names -> the key that each of them gives its value to."""
+    return for_each({names: to(key) for names, key in keys.items()})
 
 
 def for_each(rules: Mapping[str, Rule]) -> dict[str, Rule]:
@@ -358,12 +378,8 @@ SENTENCES: Mapping[str, str] = {
     "broken_file": "{file}, line {line}: this is not valid Python ({reason}).",
     "changed_later": "{name} is changed after it is set, and only running the script would show the result; it is "
     "ignored, so set the value you want.",
-    "contradiction.both_halves": "fp16 and bf16 are both on, which transformers refuses; neither is used, so set "
-    "engine.precision.",
     "contradiction.contradicts": "{place} sets {total} sequences per step, but micro-batch x accumulation {window} x {world} "
     "processes is another number; micro-batch and accumulation are used.",
-    "contradiction.one_process": "distributed_type NO starts one process, so {name} {value} has no effect; for several "
-    "processes, set MULTI_GPU.",
     "contradiction.two_places": "{place} sets {key} to {value}, but {other_place} sets it to {other}; {value} is used.",
     "code_not_read": "Only settings are read: what the script does to its rows or its loss with its own code is not. "
     "`trainwiz data show` shows what is trained on.",

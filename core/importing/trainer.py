@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
-from trainwiz.core.config.values import Task
 from trainwiz.core.config.yaml_text import YamlDocument
 from trainwiz.core.estimate.architecture import ALL_LINEAR
 from trainwiz.core.importing import names as table
-from trainwiz.core.importing.engines import read_deepspeed, settings_of
-from trainwiz.core.importing.names import OFF
+from trainwiz.core.importing.engines import named_file, read_deepspeed, settings_of
 from trainwiz.core.importing.report import (
     UNSET,
     Became,
@@ -21,7 +20,7 @@ from trainwiz.core.importing.report import (
     Setting,
     Unresolved,
     WrongValue,
-    is_nothing,
+    for_each,
     number,
     shown,
     word,
@@ -29,7 +28,6 @@ from trainwiz.core.importing.report import (
 from trainwiz.core.language import mark
 from trainwiz.core.text import parse_json
 
-NO_ADAPTERS = mark("LoRA is not enabled.")
 WEIGHTS_ARE_BF16 = mark("The weights are loaded in bf16, which decides the precision.")
 
 # Settings with which others decide.
@@ -41,11 +39,6 @@ def _micro_batch(imported: Imported, setting: Setting) -> Became:
     return {"batch.micro_batch_size": setting.value}
 
 
-def _schedule(_: Imported, setting: Setting) -> Became:
-    kind = word(setting.value)
-    return {"training.schedule": {"cosine_with_min_lr": "cosine", "constant_with_warmup": "constant"}.get(kind, kind)}
-
-
 def _schedule_options(imported: Imported, setting: Setting) -> Became:
     """The learning rate of the last step, where the options say it."""
     options = setting.value
@@ -54,13 +47,13 @@ def _schedule_options(imported: Imported, setting: Setting) -> Became:
         options = parse_json(options) if isinstance(options, str) else options
     if not isinstance(options, Mapping):
         raise WrongValue
-    share, peak = number(options.get("min_lr_rate")), imported.number("learning_rate")
     end = options.get("min_lr", options.get("lr_end"))
+    share, peak = number(options.get("min_lr_rate")), imported.number("learning_rate")
     if end is None and share is not None and peak is not None:
         end = float(f"{peak * share:.6g}")
-    if end is not None:
-        return {"training.final_learning_rate": end}
-    return mark("trainwiz has no setting for these schedule options.") if options else UNSET
+    if end is None:
+        return mark("trainwiz has no setting for these schedule options.")
+    return {"training.final_learning_rate": end}
 
 
 def _warmup(imported: Imported, setting: Setting) -> Became:
@@ -76,29 +69,17 @@ def _warmup(imported: Imported, setting: Setting) -> Became:
     return {"training.warmup": setting.value}
 
 
-def _epochs(imported: Imported, setting: Setting) -> Became:
-    if (imported.number("max_steps") or 0) > 0:
-        return mark("max_steps sets the length of the training.")
-    return {"training.epochs": setting.value}
+STEPS = {
+    "logging_steps": "logging.every_steps", "save_steps": "checkpoint.every_steps", "eval_steps": "evaluation.every_steps",
+}  # fmt: skip
 
 
-def _steps(key: str, value: Any) -> Became:
-    """A number of steps; a value below 1 is a share of all of them."""
-    steps = number(value)
-    if steps is not None and 0 < steps < 1:
-        return mark("It is a share of all steps, and the number of steps is not specified.")
-    return {key: value}
-
-
-def _every(key: str, beside: str) -> Rule:
-    """Every so many steps, unless the strategy beside it counts something else."""
-
-    def rule(imported: Imported, setting: Setting) -> Became:
-        if imported.word(beside) not in ("", "steps"):
-            return mark("The corresponding strategy does not count steps.")
-        return _steps(key, setting.value)
-
-    return rule
+def _every(imported: Imported, setting: Setting) -> Became:
+    """Every so many steps, unless the strategy beside it counts something else. Without a strategy the Trainer would not
+    evaluate; scripts that take eval_steps alone mean steps."""
+    if imported.word(setting.name.replace("_steps", "_strategy")) not in ("", "steps"):
+        return mark("The corresponding strategy does not count steps.")
+    return {STEPS[setting.name]: setting.value}
 
 
 def _eval_strategy(imported: Imported, setting: Setting) -> Became:
@@ -107,7 +88,7 @@ def _eval_strategy(imported: Imported, setting: Setting) -> Became:
         return {"evaluation.every_epoch": True}
     if strategy == "steps":
         steps = imported.number("eval_steps") or imported.number("logging_steps")
-        return _steps("evaluation.every_steps", steps or 500)  # TrainingArguments.logging_steps
+        return {"evaluation.every_steps": steps or 500}  # TrainingArguments.logging_steps
     if strategy != "no":
         raise WrongValue
     if imported.word("do_eval") == "yes":
@@ -115,17 +96,8 @@ def _eval_strategy(imported: Imported, setting: Setting) -> Became:
     return {"data.validation_rows": 0}
 
 
-def _half(imported: Imported, setting: Setting) -> Became:
-    """fp16 or bf16. Off says nothing: a Trainer then takes the launcher's precision, and fp32 where that has none."""
-    if _weights_are_bf16(imported) and setting.name == "bf16":
-        return WEIGHTS_ARE_BF16
-    if word(setting.value) == "no":
-        return OFF
-    if imported.word("fp16") == imported.word("bf16") == "yes":
-        if setting.name == "fp16":
-            imported.say(setting, "contradiction.both_halves")
-        return mark("Only one of fp16 and bf16 can be enabled.")
-    return {"engine.precision": {"yes": setting.name}.get(word(setting.value), setting.value)}
+def _bf16(imported: Imported, setting: Setting) -> Became:
+    return WEIGHTS_ARE_BF16 if _weights_are_bf16(imported) else table.BF16(imported, setting)
 
 
 def _weights_are_bf16(imported: Imported) -> bool:
@@ -146,52 +118,26 @@ def _deepspeed(imported: Imported, setting: Setting) -> Became:
     """A file's name, or the settings themselves, which are read as the file would be."""
     given = setting.value
     if isinstance(given, Mapping):
-        imported.inner.append(read_deepspeed(given, {}, imported.file))
+        imported.inner.append(read_deepspeed(YamlDocument(Path(imported.file), dict(given), {}), imported.file))
         return table.IN_THAT_FILE
     if given is True:
         # deepspeed.add_config_arguments has a bare --deepspeed, beside which --deepspeed_config names the file.
         return table.ONLY_ENABLES
-    if not isinstance(given, str):
-        raise WrongValue
-    imported.references.append(Setting("deepspeed", given, setting.line))
-    return table.NAMES_A_FILE
-
-
-def _fsdp(_: Imported, setting: Setting) -> Became:
-    """The options of old ("full_shard auto_wrap offload"), or only on and off."""
-    value = setting.value
-    options = {word(option) for option in (value if isinstance(value, list) else str(value).split())}
-    if options <= {"", "no"}:
-        return OFF
-    less = next((option for option in sorted(options) if option.startswith(("shard", "hybrid"))), "")
-    strategy = {"engine.strategy": "ddp" if "no_shard" in options else less or "fsdp"}
-    return strategy | ({"engine.offload": "all"} if "offload" in options else {})
+    return named_file(imported, setting)
 
 
 # The model and its adapters.
 
 
-def _model(_: Imported, setting: Setting) -> Became:
-    return {"model.name": setting.value, "model.init": "pretrained"}
-
-
-def _config(imported: Imported, setting: Setting) -> Became:
+def _model(imported: Imported, setting: Setting) -> Became:
     """run_clm.py: `config_name` alone makes a model from scratch, beside a model it changes its config."""
-    if "model_name_or_path" in imported.settings:
+    is_config = setting.name == "config_name"
+    if is_config and "model_name_or_path" in imported.settings:
         return mark("The model includes its own config.")
-    return {"model.name": setting.value, "model.init": "scratch"}
+    return {"model.name": setting.value, "model.init": "scratch" if is_config else "pretrained"}
 
 
-def _method(_: Imported, setting: Setting) -> Became:
-    """finetuning_type: lora, full, freeze; peft_type: LORA, PeftType.LORA; adapter: qlora."""
-    name = word(setting.value)
-    if name not in ("lora", "qlora", "full", "none"):
-        return mark("trainwiz trains all weights, or uses LoRA.")
-    quantized = {"engine.base_precision": "nf4"} if name == "qlora" else {}
-    return {"peft.method": "lora" if "lora" in name else "none"} | quantized
-
-
-LORA_SETTINGS = ("lora_r", "lora_alpha", "lora_dropout", "lora_target_modules", "q_lora")
+LORA_SETTINGS = ("lora_r", "lora_alpha", "lora_dropout", "lora_target_modules")
 
 
 def wants_adapters(imported: Imported) -> bool:
@@ -213,73 +159,54 @@ def _targets(_: Imported, setting: Setting) -> Became:
     return {"peft.targets": re.findall(r"[\w.]+", targets) if isinstance(targets, str) else targets}
 
 
-QUANTIZED = ("load_in_4bit", "load_in_8bit", "use_4bit", "use_8bit", "quantization_bit", "q_lora")
-OF_ADAPTERS = table.words(
-    "lora_r lora_alpha lora_dropout use_rslora peft_use_rslora use_dora peft_use_dora adapter_name_or_path "
-    "modules_to_save lora_target_linear lora_target_modules"
-).union(QUANTIZED)
-
-
-def _quantized(_: Imported, setting: Setting) -> Became:
-    """load_in_4bit, use_8bit, quantization_bit: 4, q_lora."""
-    bits = str(setting.value).strip()
-    if bits in ("16", "32") or word(bits) == "no":
-        return OFF
-    return {"engine.base_precision": "int8" if bits == "8" or "8" in setting.name else "nf4"}
-
-
 # The data.
 
+OF_SOURCE = {"path": "name", "id": "name", "split": "split", "name": "subset"}
+"""Keys of an entry of axolotl's `datasets`."""
 
-def _names(value: Any) -> list[Any]:
-    """The data sets of one setting: a name, a list, "a,b", or a mapping of names to shares (dataset_mixer)."""
-    if isinstance(value, str):
-        return [name for name in re.split(r"\s*,\s*", value.strip()) if name]
-    if isinstance(value, Mapping) and not all(number(share) for share in value.values()):
+
+def _sources(imported: Imported, setting: Setting) -> list[dict[str, Any]]:
+    """What a setting names: a name, "a,b", a list of names or of entries, of which the rest is left unknown."""
+    value = re.split(r"\s*,\s*", setting.value.strip(" ,")) if isinstance(setting.value, str) else setting.value
+    entries = [
+        item if isinstance(item, Mapping) else {"path": item}
+        for item in (value if isinstance(value, list) else [value])
+    ]
+    if not all({"path", "id"} & set(entry) for entry in entries):
         raise WrongValue
-    items = list(value) if isinstance(value, list | Mapping) else [value]
-    return [item.get("path", item.get("id")) if isinstance(item, Mapping) else item for item in items]
+    for entry in entries:
+        for name in entry.keys() - OF_SOURCE:
+            imported.leave_unknown(Setting(f"{setting.as_written()}.{name}", entry[name], setting.line))
+    return [{OF_SOURCE[name]: entry[name] for name in OF_SOURCE if name in entry} for entry in entries]
 
 
 def _data(imported: Imported, setting: Setting) -> Became:
-    """A name or several; an entry of axolotl's `datasets` may name its split and subset, the rest is left unknown."""
-    if setting.name != "dataset_name" and "dataset_name" in imported.settings:
-        return mark("trainwiz mixes datasets by their number of rows; it has no mixing weights.")
-    sources: list[dict[str, Any]] = [{"name": name} for name in _names(setting.value)]
-    for source, item in zip(sources, setting.value if isinstance(setting.value, list) else (), strict=False):
-        for name, value in item.items() if isinstance(item, Mapping) else ():
-            if name in ("split", "name") and value:
-                source["split" if name == "split" else "subset"] = value
-            elif name not in ("path", "id", "split", "name"):
-                imported.leave_unknown(Setting(f"{setting.as_written()}.{name}", value, setting.line))
-    if not sources:
-        raise WrongValue
-    if len(sources) == 1:
-        return {f"data.sources.0.{key}": value for key, value in sources[0].items()}
-    return {"data.sources": sources}
+    sources = _sources(imported, setting)
+    if len(sources) > 1:
+        return {"data.sources": sources}
+    return {f"data.sources.0.{key}": value for key, value in sources[0].items()}
 
 
-def _of_source(name: str) -> Rule:
-    """A detail of the one data set; without its name, or with several, there is nothing that it belongs to."""
-
-    def rule(imported: Imported, setting: Setting) -> Became:
-        given = [imported.settings.get(key) for key in ("dataset_name", "dataset_mixer", "datasets")]
-        named = next((one.value for one in given if one is not None), None)
-        if named is None or isinstance(named, Unresolved) or len(_names(named)) != 1:
-            return mark("It describes one dataset, and none or several are specified.")
-        return {f"data.sources.0.{name}": setting.value}
-
-    return rule
+SOURCE = {
+    "dataset_config_name": "subset", "dataset_train_split": "split", "text_column": "text_column", "target_column":
+    "target_column", "max_train_samples": "max_rows",
+}  # fmt: skip
 
 
-def _validation(_: Imported, setting: Setting) -> Became:
-    return {"data.validation_sources": [{"name": name} for name in _names(setting.value)]}
+def _of_source(imported: Imported, setting: Setting) -> Became:
+    """A detail of the one data set, which is placed before it."""
+    if "data.sources.0.name" not in imported.values:
+        return mark("It describes one dataset, and none or several are specified.")
+    return {f"data.sources.0.{SOURCE[setting.name]}": setting.value}
+
+
+def _validation(imported: Imported, setting: Setting) -> Became:
+    return {"data.validation_sources": _sources(imported, setting)}
 
 
 def _evaluated_rows(imported: Imported, setting: Setting) -> Became:
     """At most so many rows, held out where no validation file is named."""
-    rows = number(setting.value)
-    if rows is not None and 0 < rows < 1:
+    if 0 < (number(setting.value) or 0) < 1:
         return mark("It is a share of the rows; a run holds out a fixed number of rows (data.validation_rows).")
     if "validation_file" in imported.settings:
         return mark("A run evaluates all rows of the validation file, unless data.validation_sources limits them.")
@@ -293,22 +220,11 @@ def _packing(imported: Imported, setting: Setting) -> Became:
     return {"data.packing": setting.value}
 
 
-def _stage(imported: Imported, setting: Setting) -> Became:
-    """LLaMA-Factory's `stage`, axolotl's `rl`: pt and sft are language modelling, the others are not."""
-    stage = word(setting.value)
-    if stage in ("pt", "sft"):
-        return {"task": "causal-lm"}
-    if stage.endswith(table.OTHER_ENDINGS):
-        imported.say(setting, "other_training", name=stage.upper())
-    return None
-
-
 def _chat_template(_: Imported, setting: Setting) -> Became:
     """A file, or one of two names; the model whose template is meant is none."""
-    template = str(setting.value)
-    known = template.endswith(".jinja") or template == "chatml"
-    if known or template == "tokenizer_default":
-        return {"model.chat_template": template if known else "own"}
+    template = {"tokenizer_default": "own"}.get(str(setting.value), str(setting.value))
+    if template in ("own", "chatml") or template.endswith(".jinja"):
+        return {"model.chat_template": template}
     return mark("trainwiz has no chat template of this name; give its file with model.chat_template.")
 
 
@@ -325,42 +241,26 @@ def _reporters(_: Imported, setting: Setting) -> Became:
 
 RULES: Mapping[str, Rule] = {
     **table.TRAINER,
-    "per_device_train_batch_size": _micro_batch,
-    "lr_scheduler_type": _schedule,
-    "lr_scheduler_kwargs": _schedule_options,
-    "warmup_steps": _warmup,
-    "num_train_epochs": _epochs,
-    "logging_steps": _every("logging.every_steps", "logging_strategy"),
-    "save_steps": _every("checkpoint.every_steps", "save_strategy"),
-    "eval_strategy": _eval_strategy,
-    # Without a strategy the Trainer would not evaluate; scripts that take eval_steps alone mean steps.
-    "eval_steps": _every("evaluation.every_steps", "eval_strategy"),
-    "fp16": _half,
-    "bf16": _half,
-    "dtype": _dtype,
-    "deepspeed": _deepspeed,
-    "fsdp": _fsdp,
-    "model_name_or_path": _model,
-    "config_name": _config,
-    "finetuning_type": _method,
-    "lora_target_modules": _targets,
-    **dict.fromkeys(QUANTIZED, _quantized),
-    **dict.fromkeys(("dataset_name", "dataset_mixer", "datasets"), _data),
-    "dataset_config_name": _of_source("subset"),
-    "dataset_train_split": _of_source("split"),
-    "text_column": _of_source("text_column"),
-    "target_column": _of_source("target_column"),
-    "max_train_samples": _of_source("max_rows"),
-    "validation_file": _validation,
-    "max_eval_samples": _evaluated_rows,
-    "val_size": _evaluated_rows,
-    "packing": _packing,
-    "stage": _stage,
-    "rl": _stage,
-    "metric_for_best_model": _metric,
-    "report_to": _reporters,
-    "chat_template": _chat_template,
-    "chat_template_path": _chat_template,
+    **for_each({
+        "per_device_train_batch_size": _micro_batch,
+        "lr_scheduler_kwargs": _schedule_options,
+        "warmup_steps": _warmup,
+        " ".join(STEPS): _every,
+        "eval_strategy": _eval_strategy,
+        "bf16": _bf16,
+        "dtype": _dtype,
+        "deepspeed": _deepspeed,
+        "model_name_or_path config_name": _model,
+        "lora_target_modules": _targets,
+        "dataset_name": _data,
+        " ".join(SOURCE): _of_source,
+        "validation_file": _validation,
+        "max_eval_samples val_size": _evaluated_rows,
+        "packing": _packing,
+        "metric_for_best_model": _metric,
+        "report_to": _reporters,
+        "chat_template chat_template_path": _chat_template,
+    }),
 }  # fmt: skip
 
 
@@ -372,20 +272,16 @@ def is_known(name: str) -> bool:
 # All settings of one text.
 
 
-def fill(imported: Imported, settings: Iterable[Setting], hints: Iterable[Setting] = (), program: str = "") -> None:
+def fill(imported: Imported, settings: Iterable[Setting], hints: Sequence[Setting] = (), program: str = "") -> None:
     """Put every setting into the report. `hints` are the classes and scripts that the text names; of the class
     `program` ("SFTConfig") the defaults hold for what is left out, of none where it is empty."""
     imported.program = program
     called = [setting.called(table.CANONICAL.get(setting.name, setting.name)) for setting in settings]
     # Of several spellings of one setting today's counts: steps of a warmup win over its ratio (get_warmup_steps of 4.x).
-    called.sort(key=lambda setting: setting.name == setting.as_written().replace("-", "_"))
-    for setting in called:
-        if setting.name not in imported.settings or not is_nothing(setting.value):
-            imported.settings[setting.name] = setting
-    for setting in called:
-        idle = setting.name in OF_ADAPTERS and not wants_adapters(imported)
-        imported.place(setting, NO_ADAPTERS if idle else RULES.get(setting.name))
-    _place_task(imported, list(hints))
+    called.sort(key=lambda one: (one.name != "dataset_name", one.name == one.as_written().replace("-", "_")))
+
+    imported.take(called, lambda setting: RULES.get(setting.name))
+    _place_task(imported, hints)
     if wants_adapters(imported) and "peft.method" not in imported.values:
         asked = next(imported.settings[name] for name in LORA_SETTINGS if name in imported.settings)
         imported.map(asked, "peft.method", "lora")
@@ -393,35 +289,33 @@ def fill(imported: Imported, settings: Iterable[Setting], hints: Iterable[Settin
         _set_defaults(imported)
 
 
-def task_of(name: str) -> Task | None:
-    """The task that a class or a script is made for."""
-    name = name.removesuffix("_no_trainer").removesuffix("_wwm")
-    return next((task for end, task in table.TASK_OF_ENDING.items() if name.endswith(end)), None)
+SAYS_THE_TASK = ("task_type", "lora_task_type", "stage", "rl")
+"""Settings whose values name a task or a kind of training; of others the name may."""
 
 
-def _place_task(imported: Imported, hints: list[Setting]) -> None:
+def _place_task(imported: Imported, hints: Sequence[Setting]) -> None:
     """Set the task where something names it, and say where the training is none that trainwiz does."""
-    settings = list(imported.settings.values())
-    named = [(hint, str(hint.value)) for hint in sorted(hints, key=lambda hint: hint.name == "script")]
-    named += [(one, word(one.value).upper()) for one in settings if one.name.endswith("task_type")]
-    named += [(one, one.as_written()) for one in settings if word(one.value) != "no"]
-    if "task" not in imported.values and (first := next((pair for pair in named if task_of(pair[1])), None)):
-        imported.map(first[0], "task", task_of(first[1]))
-    if other := next((pair for pair in named if pair[1].endswith(table.OTHER_ENDINGS)), None):
+    given = [one for one in imported.settings.values() if word(one.value) != "no"]
+    named = [(hint, re.sub("(_no_trainer|_wwm)+$", "", str(hint.value))) for hint in hints]
+    named += [(one, word(one.value) if one.name in SAYS_THE_TASK else one.as_written()) for one in given]
+    tasks = [
+        (one, task) for one, name in named for task, ends in table.ENDINGS.items() if name.endswith(tuple(ends.split()))
+    ]
+    if tasks and "task" not in imported.values:
+        imported.map(tasks[0][0], "task", tasks[0][1])
+    if other := next((pair for pair in named if pair[1].endswith(tuple(table.OTHER_ENDINGS))), None):
         imported.say(other[0].line, "other_training", name=other[1])
 
 
 def take_defaults(imported: Imported, defaults: table.Defaults) -> None:
     """Those that hold for what the text says nothing of; what it says and nobody can know has none."""
-    taken = {
-        name: (key, value)
-        for name, (key, value) in defaults.items()
-        if name not in imported.settings and key not in imported.values
-    }
-    imported.defaults.update(taken.values())
-    if taken:
-        said = ", ".join(f"{name} {shown(value)}" for name, (_, value) in taken.items())
-        imported.say(None, "library_defaults", program=imported.program, said=said)
+    said: list[str] = []
+    for name, (key, value) in defaults.items():
+        if name not in imported.settings and key not in imported.values:
+            imported.defaults[key] = value
+            said.append(f"{name} {shown(value)}")
+    if said:
+        imported.say(None, "library_defaults", program=imported.program, said=", ".join(said))
 
 
 def _set_defaults(imported: Imported) -> None:
@@ -429,10 +323,9 @@ def _set_defaults(imported: Imported) -> None:
     defaults = dict(table.SFT_DEFAULTS if is_sft else table.TRAINER_DEFAULTS)
     if "training.max_steps" in values:
         del defaults["num_train_epochs"]
-    halves = [imported.settings[name].value for name in ("fp16", "bf16") if name in imported.settings]
-    is_open = any(isinstance(value, Unresolved) or word(value) == "yes" for value in halves)
+    halves = {imported.word(name) for name in ("fp16", "bf16") if name in imported.settings}
     # SFTConfig chooses bf16 by itself where neither is set (from 0.20 on).
-    if not is_open and (halves or not is_sft):
+    if halves == {"no"} or not (halves or is_sft):
         defaults["precision"] = ("engine.precision", "fp32")
     # An adapter that is gone on from has its own.
     has_adapters = values.get("peft.method") == "lora" and "peft.adapter" not in values
@@ -455,16 +348,14 @@ def read(document: YamlDocument, file: str) -> Imported:
     """The settings of a file, in sections or not; a mapping that is the value of a known setting stays whole."""
     imported = Imported("training_arguments", file)
     flat = settings_of(document.values, document.lines, lambda name: not is_known(name.rpartition(".")[2]))
-    settings = [_as_spelt(setting) for setting in flat]
+    settings: list[Setting] = []
+    for setting in flat:
+        key, value = setting.name.rpartition(".")[2], setting.value
+        if isinstance(value, str) and PLACEHOLDER.fullmatch(value.strip()):
+            value = Unresolved(value.strip())
+        # Files may spell names as on a command line: per-device-train-batch-size.
+        settings.append(Setting(key.replace("-", "_").lstrip("_"), value, setting.line, key))
     axolotl = {"base_model", "datasets"} <= set(document.values)
     known = len(table.TRAINERS_OWN & {setting.name for setting in settings}) >= 2 and not axolotl
     fill(imported, settings, program="TrainingArguments" if known else "")
     return imported
-
-
-def _as_spelt(setting: Setting) -> Setting:
-    """Files may spell names as on a command line: per-device-train-batch-size."""
-    key, value = setting.name.rpartition(".")[2], setting.value
-    if isinstance(value, str) and PLACEHOLDER.fullmatch(value.strip()):
-        value = Unresolved(value.strip())
-    return Setting(key.replace("-", "_").lstrip("_"), value, setting.line, key)
