@@ -15,8 +15,8 @@ from trainwiz.core.language import mark, tr
 from trainwiz.core.lines import JsonLinesTail
 from trainwiz.core.run.folder import RunFolder, name_for_commands, read_json, write_in_place, write_json_atomic
 from trainwiz.core.run.lost import look_at_lock
-from trainwiz.core.run.state import Attempt, RunState, newer_schema, read_fields
-from trainwiz.core.text import plain_text, text_in
+from trainwiz.core.run.state import Attempt, RunState, newer_schema, read_object
+from trainwiz.core.text import objects_in, plain_text, text_in
 
 # recovery.json: what trainwiz changed by itself to get a run through; run.yaml stays what was planned.
 #
@@ -47,9 +47,8 @@ class Recovery:
 
 def read_recoveries(folder: RunFolder) -> list[Recovery]:
     """In the order of the attempts; entries that cannot be read are passed over."""
-    entries = (read_json(folder.file(RECOVERY_JSON)) or {}).get("attempts")
-    known = [read_fields(Recovery, entry) for entry in entries] if isinstance(entries, list) else []
-    return [Recovery(**found) for found in known if "attempt" in found]
+    entries = objects_in((read_json(folder.file(RECOVERY_JSON)) or {}).get("attempts"))
+    return [known for entry in entries if (known := read_object(Recovery, entry)) is not None]
 
 
 def changes_now(folder: RunFolder) -> dict[str, Any]:
@@ -162,12 +161,7 @@ class PhaseNow:
 
 def read_phase(folder: RunFolder) -> PhaseNow | None:
     """None where the training has not said it (yet), or nonsense."""
-    document: dict[str, Any] = read_json(folder.file(PHASE_JSON)) or {}
-    since_s, step = document.get("since_s"), document.get("step")
-    if document.get("phase") not in get_args(Phase) or not isinstance(since_s, int | float):
-        return None
-    phase = cast(Phase, document["phase"])
-    return PhaseNow(phase, float(since_s), step if isinstance(step, int) else None, str(document.get("detail", "")))
+    return read_object(PhaseNow, read_json(folder.file(PHASE_JSON)))
 
 
 def write_phase(

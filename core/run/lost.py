@@ -8,7 +8,6 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -39,16 +38,6 @@ class ProcessId:
     pid: int
     create_time: float
     start_ticks: int | None = None
-
-    @classmethod
-    def from_json(cls, document: Any) -> ProcessId | None:
-        """None when the document does not describe a process."""
-        if not isinstance(document, dict):
-            return None
-        pid, created, ticks = document.get("pid"), document.get("create_time"), document.get("start_ticks")
-        if not isinstance(pid, int) or pid <= 0 or not isinstance(created, int | float):
-            return None
-        return cls(pid, float(created), ticks if isinstance(ticks, int) else None)
 
     def is_alive(self) -> bool:
         """Whether this very process runs. A zombie has ended; another process under its number is not it."""
@@ -134,7 +123,6 @@ def this_process() -> ProcessId:
 # The lock of a run folder: one keeper at a time, held by the kernel, gone with its processes.
 
 LOCK_FILE = ".lock"
-NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 LockSeen = Literal["held", "free", "unknown"]
 """unknown: there is no lock file, it may not be read, or the file system knows no locks."""
 
@@ -156,22 +144,14 @@ class RunLock:
         """The lock, or None when another process still holds it after `wait_s`. Raises OSError."""
         descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         deadline = time.monotonic() + wait_s
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return cls(descriptor)
-            except OSError as error:
-                if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-                    if time.monotonic() < deadline:
-                        time.sleep(0.05)
-                        continue
-                    os.close(descriptor)
-                    return None
-                if error.errno in NO_LOCKS:
-                    note = tr("This file system does not support locks: a second start is not prevented.")
-                    return cls(descriptor, note)
+        while (seen := _lock(descriptor, fcntl.LOCK_EX)) == "held":
+            if time.monotonic() >= deadline:
                 os.close(descriptor)
-                raise
+                return None
+            time.sleep(0.05)
+        if seen == "free":
+            return cls(descriptor)
+        return cls(descriptor, tr("This file system does not support locks: a second start is not prevented."))
 
     @property
     def seen_by_holder(self) -> LockSeen:
@@ -194,11 +174,17 @@ def look_at_lock(folder: Path) -> LockSeen:
     except OSError:
         return "unknown"
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError as error:
-        return "held" if error.errno in (errno.EWOULDBLOCK, errno.EACCES) else "unknown"
+        return _lock(descriptor, fcntl.LOCK_SH)
     finally:
         os.close(descriptor)
+
+
+def _lock(descriptor: int, kind: int) -> LockSeen:
+    """free: it was, and is now locked for this process."""
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except OSError as error:
+        return "held" if error.errno in (errno.EWOULDBLOCK, errno.EACCES) else "unknown"
     return "free"
 
 
@@ -215,85 +201,75 @@ Why = Literal["copied", "no_process", "restarted", "silent"]
 restarted: its computer was started again since. silent: it cannot be seen, and gives no sign of life."""
 
 
-@dataclass(frozen=True, slots=True)
 class Observation:
-    """What a reader of a run folder can see. The functions are asked only where the rule needs them."""
+    """What a reader of a run folder can see, each thing looked at only where the rule needs it."""
 
-    machine: str
-    """As machine_identity() gives it."""
-    now_s: float
-    is_alive: Callable[[ProcessId], bool]
-    lock: Callable[[], LockSeen]
-    written_s: Callable[[], float | None]
-    """When state.json was written, by the clock of its file system."""
-    is_elsewhere: Callable[[str], bool]
-    """Whether the folder that was recorded exists and is not the one that is read."""
-    boot_s: Callable[[], float]
-    """When this computer was started; 0.0 where it is not known."""
-
-    @classmethod
-    def of(cls, run: RunFolder, now_s: float | None = None, lock: RunLock | None = None) -> Observation:
+    def __init__(self, run: RunFolder, now_s: float | None = None, lock: RunLock | None = None) -> None:
         """`lock`: the run's lock where the reader holds it itself."""
-        return cls(
-            machine=machine_identity(),
-            now_s=time.time() if now_s is None else now_s,
-            is_alive=ProcessId.is_alive,
-            lock=lambda: look_at_lock(run.path) if lock is None else lock.seen_by_holder,
-            written_s=lambda: run.state_json.stat().st_mtime if is_file(run.state_json) else None,
-            is_elsewhere=lambda recorded: _is_elsewhere(run.path, recorded),
-            boot_s=boot_time_s,
-        )
+        self.now_s = time.time() if now_s is None else now_s
+        self.machine = machine_identity()
+        self._run = run
+        self._held = lock
+
+    def is_alive(self, process: ProcessId) -> bool:
+        return process.is_alive()
+
+    def lock(self) -> LockSeen:
+        return look_at_lock(self._run.path) if self._held is None else self._held.seen_by_holder
+
+    def written_s(self) -> float | None:
+        """When state.json was written, by the clock of its file system."""
+        return self._run.state_json.stat().st_mtime if is_file(self._run.state_json) else None
+
+    def is_elsewhere(self, recorded: str) -> bool:
+        """Whether the folder that was recorded exists and is not the one that is read."""
+        try:
+            return RunFolder(Path(recorded)).is_run() and not Path(recorded).samefile(self._run.path)
+        except (OSError, ValueError):
+            return False
+
+    def boot_s(self) -> float:
+        return boot_time_s()
 
 
-def why_lost(state: RunState, observation: Observation) -> Why | None:
+def why_lost(state: RunState, seen: Observation) -> Why | None:
     """Why an active run is lost; None when it is not, or when nothing proves it."""
     if not state.is_active:
         return None
-    if state.folder is not None and state.machine == observation.machine and observation.is_elsewhere(state.folder):
-        return "copied"
-    if state.machine == observation.machine and state.supervisor is not None:
-        return None if observation.is_alive(state.supervisor) else "no_process"
-    lock = observation.lock()
+    if state.machine == seen.machine:
+        if state.folder is not None and seen.is_elsewhere(state.folder):
+            return "copied"
+        if state.supervisor is not None:
+            return None if seen.is_alive(state.supervisor) else "no_process"
+    lock = seen.lock()
     if lock == "held":
         return None
-    if _was_restarted(state, observation):
+    if _was_restarted(state, seen):
         return "restarted"
-    return "silent" if _is_silent(state, observation, lock) else None
+    # Neither a heartbeat nor a written state.json of late: the two may go by different clocks.
+    signs = [time_s for time_s in (state.heartbeat_s, seen.written_s()) if time_s is not None]
+    if any(abs(seen.now_s - time_s) <= HEARTBEAT_LOST_S for time_s in signs):
+        return None
+    # A heartbeat from the future comes from a clock that is wrong: only a lock that is free says more.
+    return "silent" if lock == "free" or (state.heartbeat_s or 0.0) < seen.now_s else None
+
+
+def _was_restarted(state: RunState, seen: Observation) -> bool:
+    """Same host, another boot, and no heartbeat in this boot: another computer of that name would have one."""
+    then, now = (state.machine or "").split(" "), seen.machine.split(" ")
+    if len(then) != len(now) or then[0] != now[0] or then[1:2] == now[1:2] or state.heartbeat_s is None:
+        return False
+    return state.heartbeat_s < seen.boot_s()
 
 
 def lost_words(why: Why, state: RunState) -> str:
     """One sentence for people: how the keeper of the run was lost, and when it was last heard of."""
-    last = tr("an unknown time") if state.heartbeat_s is None else moment_words(state.heartbeat_s, "%Y-%m-%d %H:%M:%S")
     if why == "copied":
         return tr(
             "This folder is a copy of {path}, made while that run was in progress; nothing is running in this folder.",
             path=state.folder,
         )
+    last = tr("an unknown time") if state.heartbeat_s is None else moment_words(state.heartbeat_s, "%Y-%m-%d %H:%M:%S")
     if why == "restarted":
         return tr("The machine was restarted while this run was in progress (last heartbeat {time}).", time=last)
     return tr("The supervisor of this run disappeared without a final record (last heartbeat {time}).", time=last)
-
-
-def _was_restarted(state: RunState, observation: Observation) -> bool:
-    """Same host, another boot, and no heartbeat in this boot: another computer of that name would have one."""
-    (host_then, boot_then), (host, boot) = (
-        [*identity.split(" "), ""][:2] for identity in (state.machine or "", observation.machine)
-    )
-    is_another_boot = boot_then and boot and boot_then != boot and host_then == host
-    return bool(is_another_boot) and state.heartbeat_s is not None and state.heartbeat_s < observation.boot_s()
-
-
-def _is_silent(state: RunState, observation: Observation, lock: LockSeen) -> bool:
-    """Neither a heartbeat nor a written state.json within HEARTBEAT_LOST_S: the two may go by different clocks."""
-    signs = (state.heartbeat_s, observation.written_s())
-    if any(abs(observation.now_s - time_s) <= HEARTBEAT_LOST_S for time_s in signs if time_s is not None):
-        return False
-    # A heartbeat from the future comes from a clock that is wrong: only a lock that is free says more.
-    return lock == "free" or state.heartbeat_s is None or state.heartbeat_s < observation.now_s
-
-
-def _is_elsewhere(folder: Path, recorded: str) -> bool:
-    try:
-        return RunFolder(Path(recorded)).is_run() and not Path(recorded).samefile(folder)
-    except (OSError, ValueError):
-        return False

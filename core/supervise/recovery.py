@@ -10,6 +10,7 @@ from typing import Any
 from trainwiz.core.language import tr
 from trainwiz.core.run.attempts import ACCUMULATION, MICRO
 from trainwiz.core.run.lost import ProcessId
+from trainwiz.core.run.state import read_object
 
 EVALUATION_MICRO = "batch.eval_micro_batch_size"
 WORKERS = "data.workers"
@@ -76,7 +77,7 @@ class StartOrder:
     def from_text(cls, text: str) -> StartOrder:
         """Raises ValueError, TypeError or KeyError when the text is not an order."""
         document: dict[str, Any] = json.loads(text)
-        owner, setup = ProcessId.from_json(document["owner"]), Setup.from_json(document["setup"])
+        owner, setup = read_object(ProcessId, document["owner"]), Setup.from_json(document["setup"])
         return cls(**{**document, "owner": owner, "setup": setup})
 
 

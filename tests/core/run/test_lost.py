@@ -10,13 +10,14 @@ import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from trainwiz.core.run import lost as lock_module
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.lost import (
-    LockSeen,
-    Observation,
     ProcessId,
     RunLock,
     identify,
@@ -40,17 +41,19 @@ def running(**changes: object) -> RunState:
     return replace(state, **changes)  # type: ignore[arg-type]
 
 
-def observation(
-    alive: bool = False,
-    lock: LockSeen = "free",
-    written_s: float | None = NOW - 7200,
-    elsewhere: bool = False,
-    boot_s: float = NOW - 7200,
-    machine: str = HERE,
-) -> Observation:
-    return Observation(
-        machine, NOW, lambda _: alive, lambda: lock, lambda: written_s, lambda _: elsewhere, lambda: boot_s
-    )
+def observation(**changes: Any) -> Any:
+    """What is seen of it: the lock is free, and nothing was heard of it for two hours."""
+    seen = {
+        "alive": False,
+        "lock": "free",
+        "written_s": NOW - 7200,
+        "elsewhere": False,
+        "boot_s": NOW - 7200,
+        **changes,
+    }
+    asked = {name: Mock(return_value=seen[name]) for name in ("lock", "written_s", "boot_s")}
+    alive, elsewhere = Mock(return_value=seen["alive"]), Mock(return_value=seen["elsewhere"])
+    return SimpleNamespace(machine=HERE, now_s=NOW, is_alive=alive, is_elsewhere=elsewhere, **asked)
 
 
 ELSEWHERE = "other boot-9 pid:[1]"
