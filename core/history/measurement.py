@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from functools import cache
@@ -18,40 +17,28 @@ from trainwiz.core.files import append_line, is_file
 from trainwiz.core.hardware.machine import Gpu, Machine, Rates
 from trainwiz.core.lines import objects_from_the_end
 from trainwiz.core.run.folder import write_atomic
-from trainwiz.core.run.lost import RunLock
 
 if TYPE_CHECKING:
     from trainwiz.core.config import RunConfig
 
 
-@dataclass(frozen=True, slots=True)
-class Steps:
-    """Seconds of steps: `count` of them."""
-
-    count: int
-    median_s: float
-    low_s: float
-    high_s: float
-
-    def to_json(self) -> dict[str, Any]:
-        """As a measurement has it."""
-        return {"steps": self.count, "step_s": self.median_s, "step_low_s": self.low_s, "step_high_s": self.high_s}
-
-
-def steps_of(timed: Sequence[tuple[float, int]]) -> Steps | None:
-    """From (mean seconds of a step, how many steps it is the mean of); None without any."""
+def steps_of(timed: Sequence[tuple[float, int]]) -> dict[str, Any] | None:
+    """`steps`, `step_s`, `step_low_s` and `step_high_s` of a Measurement, from (mean seconds of a step, how many steps it is
+    the mean of); None without any."""
     known = sorted((seconds, count) for seconds, count in timed if seconds > 0 and count > 0)
     total = sum(count for _, count in known)
     if not total:
         return None
-    return Steps(total, _quantile(known, total, 0.5), _quantile(known, total, 0.1), _quantile(known, total, 0.9))
+    shares = {"step_s": 0.5, "step_low_s": 0.1, "step_high_s": 0.9}
+    return {"steps": total, **{name: _quantile(known, share * total) for name, share in shares.items()}}
 
 
-def _quantile(known: Sequence[tuple[float, int]], total: int, share: float) -> float:
+def _quantile(known: Sequence[tuple[float, int]], wanted: float) -> float:
+    """Seconds of the step at this place; the steps are sorted."""
     reached = 0
     for seconds, count in known:
         reached += count
-        if reached >= share * total:
+        if reached >= wanted:
             return seconds
     return known[-1][0]
 
@@ -91,9 +78,9 @@ def keys_of(machine: Machine) -> frozenset[str]:
     return frozenset({cpu_key(machine.cpu_model, machine.cpu_cores), *keys})
 
 
-def short_names(keys: Iterable[str]) -> str:
-    """For a sentence: "NVIDIA GeForce RTX 3080" of each key."""
-    return ", ".join(sorted({key.split(":")[1] for key in keys}))
+def short_name(key: str) -> str:
+    """For a sentence: "NVIDIA GeForce RTX 3080"."""
+    return key.split(":")[1]
 
 
 # Measurement: the pace and the peak of real steps on this machine, with all that they depend on.
@@ -141,7 +128,7 @@ class Measurement:
     tokens_per_step: float | None = None
     """Tokens a step that were computed, padding included: the mean of the measured steps."""
     start_s: float | None = None
-    """Seconds of a run that no step took: imports, model, data, closing."""
+    """Seconds to the first step of a run: imports, model, data."""
     peak_allocated_bytes: int | None = None
     peak_reserved_bytes: int | None = None
     device_used_bytes: int | None = None
@@ -259,21 +246,13 @@ def of_devices(
     tf32: bool | None = None,
 ) -> tuple[Measurement, ...]:
     """Those made on the devices that a plan chose; where given, with as many CPU `threads` for each process, or with
-    or without `tf32` on a GPU, which are another pace.
-
-    Order is kept.
-    """
-    key = device_key(machine, device, gpus)
-    if key is None:
-        return ()
-    threads = threads if device == "cpu" else None
-    tf32 = tf32 if device == "cuda" else None
+    or without `tf32` on a GPU, which are another pace. Order is kept."""
+    key, on_cpu = device_key(machine, device, gpus), device == "cpu"
+    pace = threads if on_cpu else tf32
     return tuple(
         measured
         for measured in measurements
-        if measured.machine == key
-        and (threads is None or measured.threads in (None, threads))
-        and (tf32 is None or measured.tf32 in (None, tf32))
+        if measured.machine == key and (pace is None or (measured.threads if on_cpu else measured.tf32) in (None, pace))
     )
 
 
@@ -281,29 +260,23 @@ def rates_for(
     kept: Sequence[Rates], machine: Machine, device: str, gpus: Sequence[Gpu], threads: int | None
 ) -> Rates | None:
     """Those of the devices that a plan chose, with as many CPU threads; None where there are none."""
-    key, threads = device_key(machine, device, gpus), threads if device == "cpu" else None
-    return next((one for one in kept if key is not None and (one.device, one.threads) == (key, threads)), None)
+    wanted = device_key(machine, device, gpus), threads if device == "cpu" else None
+    return next((rates for rates in kept if (rates.device, rates.threads) == wanted), None)
+
+
+def same_kind(measurement: Measurement, work: Workload) -> bool:
+    """Another model, or the same, by the same kernels on the same kind of device: its pace over its formula says
+    something of this one's."""
+    return bool(measurement.config) and _same_way(measurement, work)
 
 
 def same_model(measurement: Measurement, work: Workload) -> bool:
     """The same model trained in the same way on the same kind of device; batch, lengths and checkpointing may differ."""
     return (
         bool(work.model_config)
-        and measurement.machine.startswith(f"{work.device}:")
         and measurement.model == model_digest(work.model_config)
-        and _same(measurement, work, "task precision base_precision attention strategy offload world_size lora_targets")
-        and (measurement.lora_rank > 0) == work.lora
-    )
-
-
-def same_kind(measurement: Measurement, work: Workload) -> bool:
-    """Another model, or the same, by the same kernels on the same kind of device: its pace over its formula says
-    something of this one's."""
-    return (
-        bool(measurement.config)
-        and measurement.machine.startswith(f"{work.device}:")
-        and _same(measurement, work, "precision base_precision attention strategy offload world_size")
-        and (measurement.lora_rank > 0) == work.lora
+        and _same(measurement, work, "task lora_targets")
+        and _same_way(measurement, work)
     )
 
 
@@ -316,6 +289,14 @@ def same_work(measurement: Measurement, work: Workload) -> bool:
         and _same(measurement, work, "micro_batch length checkpointing optimizer lora_rank loss_chunk")
         and _same(measurement, work, "padded lora_dropout label_smoothing clipping", may_be_silent=True)
         and same_model(measurement, work)
+    )
+
+
+def _same_way(measurement: Measurement, work: Workload) -> bool:
+    return (
+        measurement.machine.startswith(f"{work.device}:")
+        and _same(measurement, work, "precision base_precision attention strategy offload world_size")
+        and (measurement.lora_rank > 0) == work.lora
     )
 
 
@@ -334,7 +315,6 @@ def same_step(measurement: Measurement, work: Workload) -> bool:
 
 MOST_BYTES = 2 * 1024**2
 """Beyond, the older half is dropped."""
-LOCK_WAIT_S = 2.0
 
 
 def history_path() -> Path:
@@ -356,24 +336,12 @@ def load(machine: Machine) -> tuple[Measurement, ...]:
     return tuple(one for one in found if one is not None and one.machine in keys)
 
 
-@contextmanager
-def one_writer(folder: Path) -> Iterator[None]:
-    """Several programs may write; where another holds the lock too long it goes without: a line is written at once, and a
-    history is not worth a wait. Raises OSError for a folder that cannot be made."""
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = RunLock.take(folder, LOCK_WAIT_S)
-    try:
-        yield
-    finally:
-        if lock is not None:
-            lock.release()
-
-
 def append(measurement: Measurement) -> None:
     """Add one measurement. Raises OSError where it cannot be written."""
     path = history_path()
-    with one_writer(path.parent):
-        if is_file(path) and path.stat().st_size > MOST_BYTES:
-            kept = list(objects_from_the_end(path, MOST_BYTES // 2))
-            write_atomic(path, "".join(f"{json.dumps(document)}\n" for document in reversed(kept)))
-        append_line(path, json.dumps(measurement.to_json(), ensure_ascii=False, allow_nan=False).encode())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if is_file(path) and path.stat().st_size > MOST_BYTES:
+        # A line that another program writes at this very moment is lost: it measures again.
+        kept = list(objects_from_the_end(path, MOST_BYTES // 2))
+        write_atomic(path, "".join(f"{json.dumps(document)}\n" for document in reversed(kept)))
+    append_line(path, json.dumps(measurement.to_json(), ensure_ascii=False, allow_nan=False).encode())
