@@ -102,7 +102,7 @@ def test_all_differences_stand_in_one_refusal_with_the_way_out(data: Path, tmp_p
         refuse(run, found, ["data"])
     (finding,) = refused.value.findings
     assert "sequences of a step: 8 → 4" in finding.message and "training.seed: 42 → 7" in finding.message
-    assert "--accept batch,training,data" in finding.message
+    assert "--accept data,batch,training" in finding.message
     assert "rows.fasta" not in finding.message
     assert refuse(run, found, ["data", "batch", "training"]) == found == refuse(run, found, ["all"])
 
