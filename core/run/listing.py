@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import platformdirs
-from trainwiz.core.errors import CannotRunError, Finding, UsageError, os_reason, usage_error
-from trainwiz.core.files import append_line, read_small
+from trainwiz.core.errors import CannotRunError, Finding, os_reason, usage_error
+from trainwiz.core.files import append_line, is_folder, read_small
 from trainwiz.core.language import mark, tr
 from trainwiz.core.lines import objects_from_the_end
 from trainwiz.core.run.attempts import AdviceFile, PhaseNow, Recovery, changes_now, read_phase, read_recoveries
@@ -161,70 +161,56 @@ def find_run(text: str, root: Path = DEFAULT_ROOT, *, whole: bool = False) -> Ru
 
     Raises UsageError when there is none (with the nearest names) or more than one.
     """
-    if "\0" in text:
-        raise usage_error("no_such_run", "RUN", tr("The name of a run cannot contain a null byte."))
     # "." and ".." are folders and no names.
     is_name = bool(text) and Path(text).name == text and text != ".."
-    if is_name and RunFolder(root / text).is_run():
-        return RunFolder(root / text)
-    if text and RunFolder(Path(text)).is_run():
-        path = Path(text)
-        return RunFolder(path if path.name not in ("", "..") else path.resolve())
+    for path in (*([root / text] if is_name else ()), *([Path(text)] if text else ())):
+        if RunFolder(path).is_run():
+            return RunFolder(path if path.name not in ("", "..") else path.resolve())
     here = sorted(run_folders(root), key=lambda folder: folder.path.name, reverse=True)
     elsewhere = recorded_runs() if is_name else []
     named = [folder for folder in elsewhere if folder.path.name == text]
-    for found in (named, _fitting(text, here), _fitting(text, elsewhere)) if is_name else ():
-        if len(found) == 1 and (found is named or not whole):
-            return found[0]
-        if len(found) > 1:
-            raise _ambiguous(text, found)
-    raise _none_such(text, root, is_name, [*here, *elsewhere])
-
-
-def _quoted(text: str) -> str:
-    """As Python writes it, so that what cannot be seen is seen; of a very long one its beginning."""
-    return repr(text) if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]!r}..."
-
-
-def _fitting(text: str, folders: list[RunFolder]) -> list[RunFolder]:
-    """Those whose name begins with the text; where none does, those that hold it."""
-    begin = [folder for folder in folders if folder.path.name.startswith(text)]
-    return begin or [folder for folder in folders if text in folder.path.name]
-
-
-def _ambiguous(text: str, found: list[RunFolder]) -> UsageError:
-    names = [folder.path.name for folder in found]
-    names = names if len(set(names)) == len(names) else [str(folder.path) for folder in found]
-    shown = ", ".join(names[:MOST_SHOWN]) + (", ..." if len(names) > MOST_SHOWN else "")
-    message = tr(
-        "{text} matches {n} runs: {names}. Type more of the name.", text=_quoted(text), n=len(names), names=shown
-    )
-    return usage_error("ambiguous_run", text, message)
-
-
-def _none_such(text: str, root: Path, is_name: bool, folders: list[RunFolder]) -> UsageError:
-    for path in (root / text, root) if is_name else (Path(text),):
-        # Path.is_dir() raises below a closed folder.
-        if text and os.path.isdir(path) and not os.access(path, os.R_OK | os.X_OK):  # noqa: PTH112
-            message = tr("Cannot read {path}: {reason}.", path=path, reason=tr("Permission denied"))
-            return usage_error("not_readable", str(path), message)
-    if text and os.path.isdir(text) and not is_name:  # noqa: PTH112
-        return usage_error("not_a_run", text, tr("The folder {path} is not a run: it contains no run.yaml.", path=text))
-    names = [folder.path.name for folder in folders]
-    near = [folder.path.name for folder in _fitting(text, folders)][:3] if is_name else []
-    near = near or difflib.get_close_matches(text, names, n=3, cutoff=0.4)
-    shown = _quoted(text)
-    message = tr("There is no run {text}. `trainwiz runs list` shows all runs.", text=shown)
+    alike = (_alike(text, here) or _alike(text, elsewhere)) if is_name else []
+    found = named if named or whole else alike
+    if len(found) == 1:
+        return found[0]
+    # As Python writes it, so that what cannot be seen is seen.
+    shown = repr(text[:LONGEST_SHOWN])
+    if found:
+        paths = ", ".join(str(folder.path) for folder in found[:MOST_SHOWN])
+        message = tr("{text} matches {n} runs: {names}. Type more of the name.", text=shown, n=len(found), names=paths)
+        raise usage_error("ambiguous_run", text, message)
+    _refuse_folder(text, root)
+    names = [folder.path.name for folder in (*here, *elsewhere)]
+    near = [folder.path.name for folder in alike] or difflib.get_close_matches(text, names, cutoff=0.4)
     if near:
-        message = tr("There is no run {text}. Did you mean {guess}?", text=shown, guess=tr(" or ").join(near))
-    elif not names:
+        message = tr("There is no run {text}. Did you mean {guess}?", text=shown, guess=tr(" or ").join(near[:3]))
+    elif names:
+        message = tr("There is no run {text}. `trainwiz runs list` shows all runs.", text=shown)
+    else:
         message = tr(
             "There is no run {text}. There are no runs in {root}/ yet; `trainwiz --profile cpu-demo --yes` creates "
             "one.",
             text=shown,
             root=root,
         )
-    return usage_error("no_such_run", text, message)
+    raise usage_error("no_such_run", text, message)
+
+
+def _alike(text: str, folders: list[RunFolder]) -> list[RunFolder]:
+    """Those whose name begins with the text; where none does, those that hold it."""
+    begin = [folder for folder in folders if folder.path.name.startswith(text)]
+    return begin or [folder for folder in folders if text in folder.path.name]
+
+
+def _refuse_folder(text: str, root: Path) -> None:
+    """Raises UsageError for a folder that holds no run, and where a closed one hides whether there is one."""
+    for path in (root, root / text, Path(text)):
+        if is_folder(path) and not os.access(path, os.R_OK | os.X_OK):
+            message = tr("Cannot read {path}: {reason}.", path=path, reason=tr("Permission denied"))
+            raise usage_error("not_readable", str(path), message)
+    if text and is_folder(Path(text)):
+        message = tr("The folder {path} is not a run: it contains no run.yaml.", path=text)
+        raise usage_error("not_a_run", text, message)
 
 
 # RunDescription: one run with all that its folder says of it, for `trainwiz runs show`.
@@ -344,16 +330,16 @@ def _settings(folder: RunFolder) -> dict[str, Any]:
     import yaml
     from trainwiz.core.config.yaml_text import load_yaml
 
-    message = tr("{path} cannot be read as YAML.", path=folder.run_yaml)
-    document = None
+    path, document = folder.run_yaml, None
+    message = tr("{path} cannot be read as YAML.", path=path)
     try:
-        document = load_yaml(read_small(folder.run_yaml).decode())
+        document = load_yaml(read_small(path).decode())
     except OSError as error:
-        message = tr("Cannot read {path}: {reason}.", path=folder.run_yaml, reason=os_reason(error))
+        message = tr("Cannot read {path}: {reason}.", path=path, reason=os_reason(error))
     except (UnicodeDecodeError, yaml.YAMLError):
         pass
     if not isinstance(document, dict):
-        raise usage_error("broken_run_yaml", str(folder.run_yaml), message)
+        raise usage_error("broken_run_yaml", str(path), message)
     return _flat({key: value for key, value in document.items() if key not in LEFT_OUT}, "")
 
 
@@ -397,26 +383,25 @@ def check_removable(folder: RunFolder, lock: RunLock | None = None) -> None:
 
     `lock`: what the caller itself holds.
     """
-    path, code, message = folder.path, "not_removable", ""
+    path = folder.path
     if path.is_symlink():
-        code, typed = "not_a_run", shlex.quote(str(path.resolve()))
         message = tr(
             "{path} is a link and is not removed. Remove the run it points to with: trainwiz runs remove {typed}",
             path=path,
-            typed=typed,
+            typed=shlex.quote(str(path.resolve())),
         )
-    elif not (folder.run_yaml.is_file() and folder.state_json.is_file()):
-        code, message = "not_a_run", tr("{path} is not removed: it is not a trainwiz run folder.", path=path)
-    else:
-        for place, what in ((Path.cwd(), tr("the current folder")), (Path.home(), tr("your home folder"))):
-            if place.resolve().is_relative_to(path.resolve()):
-                message = tr("{path} is not removed: {what} is inside it.", path=path, what=what)
+        raise usage_error("not_a_run", str(path), message)
+    if not (folder.run_yaml.is_file() and folder.state_json.is_file()):
+        message = tr("{path} is not removed: it is not a trainwiz run folder.", path=path)
+        raise usage_error("not_a_run", str(path), message)
+    if Path.cwd().is_relative_to(path.resolve()):
+        message = tr("{path} is not removed: {what} is inside it.", path=path, what=tr("the current folder"))
+        raise usage_error("not_removable", str(path), message)
     state = read_state(folder, lock=lock)
-    if not message and state.is_active:
-        code, words = "run_is_active", {"name": path.name, "status": tr(state.status), "typed": name_for_commands(path)}
+    if state.is_active:
+        words = {"name": path.name, "status": tr(state.status), "typed": name_for_commands(path)}
         message = tr("{name} is {status}; stop it first: trainwiz runs stop {typed}", **words)
-    if message:
-        raise usage_error(code, str(path), message)
+        raise usage_error("run_is_active", str(path), message)
 
 
 def remove_run(folder: RunFolder) -> None:
