@@ -165,16 +165,13 @@ class FolderPlace:
         self.path = path
         # Held open: the number of a folder that is gone is not given to another one.
         self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        found = os.fstat(self._descriptor)
-        self._identity = found.st_dev, found.st_ino
 
     def holds(self) -> bool:
         """Whether the folder still stands at its path."""
         try:
-            found = self.path.stat()
+            return os.path.samestat(os.fstat(self._descriptor), self.path.stat())
         except OSError:
             return False
-        return (found.st_dev, found.st_ino) == self._identity
 
 
 def write_atomic(path: Path, text: str) -> None:

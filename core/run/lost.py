@@ -201,65 +201,49 @@ Why = Literal["copied", "no_process", "restarted", "silent"]
 restarted: its computer was started again since. silent: it cannot be seen, and gives no sign of life."""
 
 
-class Observation:
-    """What a reader of a run folder can see, each thing looked at only where the rule needs it."""
-
-    def __init__(self, run: RunFolder, now_s: float | None = None, lock: RunLock | None = None) -> None:
-        """`lock`: the run's lock where the reader holds it itself."""
-        self.now_s = time.time() if now_s is None else now_s
-        self.machine = machine_identity()
-        self._run = run
-        self._held = lock
-
-    def is_alive(self, process: ProcessId) -> bool:
-        return process.is_alive()
-
-    def lock(self) -> LockSeen:
-        return look_at_lock(self._run.path) if self._held is None else self._held.seen_by_holder
-
-    def written_s(self) -> float | None:
-        """When state.json was written, by the clock of its file system."""
-        return self._run.state_json.stat().st_mtime if is_file(self._run.state_json) else None
-
-    def is_elsewhere(self, recorded: str) -> bool:
-        """Whether the folder that was recorded exists and is not the one that is read."""
-        try:
-            return RunFolder(Path(recorded)).is_run() and not Path(recorded).samefile(self._run.path)
-        except (OSError, ValueError):
-            return False
-
-    def boot_s(self) -> float:
-        return boot_time_s()
+def lock_seen(run: RunFolder, held: RunLock | None) -> LockSeen:
+    """`held`: the run's lock where the reader holds it itself."""
+    return look_at_lock(run.path) if held is None else held.seen_by_holder
 
 
-def why_lost(state: RunState, seen: Observation) -> Why | None:
-    """Why an active run is lost; None when it is not, or when nothing proves it."""
+def why_lost(run: RunFolder, state: RunState, now_s: float, held: RunLock | None = None) -> Why | None:
+    """Why an active run is lost; None when it is not, or when nothing proves it. Each thing is looked at only where it
+    decides."""
     if not state.is_active:
         return None
-    if state.machine == seen.machine:
-        if state.folder is not None and seen.is_elsewhere(state.folder):
+    if state.machine == machine_identity():
+        if state.folder is not None and _is_elsewhere(state.folder, run):
             return "copied"
         if state.supervisor is not None:
-            return None if seen.is_alive(state.supervisor) else "no_process"
-    lock = seen.lock()
+            return None if state.supervisor.is_alive() else "no_process"
+    lock = lock_seen(run, held)
     if lock == "held":
         return None
-    if _was_restarted(state, seen):
+    if _was_restarted(state):
         return "restarted"
     # Neither a heartbeat nor a written state.json of late: the two may go by different clocks.
-    signs = [time_s for time_s in (state.heartbeat_s, seen.written_s()) if time_s is not None]
-    if any(abs(seen.now_s - time_s) <= HEARTBEAT_LOST_S for time_s in signs):
+    written_s = run.state_json.stat().st_mtime if is_file(run.state_json) else None
+    signs = [time_s for time_s in (state.heartbeat_s, written_s) if time_s is not None]
+    if any(abs(now_s - time_s) <= HEARTBEAT_LOST_S for time_s in signs):
         return None
     # A heartbeat from the future comes from a clock that is wrong: only a lock that is free says more.
-    return "silent" if lock == "free" or (state.heartbeat_s or 0.0) < seen.now_s else None
+    return "silent" if lock == "free" or (state.heartbeat_s or 0.0) < now_s else None
 
 
-def _was_restarted(state: RunState, seen: Observation) -> bool:
+def _is_elsewhere(recorded: str, run: RunFolder) -> bool:
+    """Whether the folder that was recorded exists and is not the one that is read."""
+    try:
+        return RunFolder(Path(recorded)).is_run() and not Path(recorded).samefile(run.path)
+    except (OSError, ValueError):
+        return False
+
+
+def _was_restarted(state: RunState) -> bool:
     """Same host, another boot, and no heartbeat in this boot: another computer of that name would have one."""
-    then, now = (state.machine or "").split(" "), seen.machine.split(" ")
+    then, now = (state.machine or "").split(" "), machine_identity().split(" ")
     if len(then) != len(now) or then[0] != now[0] or then[1:2] == now[1:2] or state.heartbeat_s is None:
         return False
-    return state.heartbeat_s < seen.boot_s()
+    return state.heartbeat_s < boot_time_s()
 
 
 def lost_words(why: Why, state: RunState) -> str:

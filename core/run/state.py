@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -11,10 +11,10 @@ from types import UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from trainwiz.core.errors import os_reason
-from trainwiz.core.files import read_small
+from trainwiz.core.files import is_file, read_small
 from trainwiz.core.language import mark, tr
 from trainwiz.core.run.folder import RunFolder, name_for_commands, read_json, write_json_atomic
-from trainwiz.core.run.lost import Observation, ProcessId, RunLock, lost_words, why_lost
+from trainwiz.core.run.lost import ProcessId, RunLock, lock_seen, lost_words, why_lost
 from trainwiz.core.text import numbers_finite, object_in, parse_json, plain_text, whole_in
 
 # The states of a run.
@@ -274,27 +274,26 @@ def read_state(run: RunFolder, now_s: float | None = None, lock: RunLock | None 
     A state.json that cannot be used is `running` while somebody holds the lock (the keeper writes it
     again), `prepared` when nothing was ever trained there, else `lost`. The reason is in its notes.
     """
-    observation = Observation(run, now_s, lock)
-    state = _read(run, observation)
-    if why_lost(state, observation) is not None:
+    now_s = time.time() if now_s is None else now_s
+    state = _read(run, now_s, lock)
+    if why_lost(run, state, now_s, lock) is not None:
         # The keeper may have written its last word between our reading and our looking for it.
-        state = _read(run, observation)
-    why = why_lost(state, observation)
+        state = _read(run, now_s, lock)
+    why = why_lost(run, state, now_s, lock)
     return state if why is None else _as_lost(state, run, lost_words(why, state))
 
 
-def _read(run: RunFolder, observation: Observation) -> RunState:
+def _read(run: RunFolder, now_s: float, lock: RunLock | None) -> RunState:
     document = _document(run)
     if not isinstance(document, str):
         return RunState(**read_fields(RunState, document))
-    state = _known_without_state(run)
-    if observation.lock() == "held":
+    state = dataclasses.replace(_known_without_state(run), notes=[document])
+    if lock_seen(run, lock) == "held":
         # Its heartbeat is now: who holds the lock is there.
-        return dataclasses.replace(state, status="running", heartbeat_s=observation.now_s, notes=[document])
-    # os.path: below a closed folder Path.exists() raises PermissionError.
-    if any(os.path.exists(path) for path in (run.metrics_jsonl, run.train_log)):  # noqa: PTH110
+        return dataclasses.replace(state, status="running", heartbeat_s=now_s)
+    if is_file(run.metrics_jsonl) or is_file(run.train_log):
         return _as_lost(state, run, tr("{problem} How the run ended is unknown.", problem=document))
-    return dataclasses.replace(state, notes=[document])
+    return state
 
 
 def _as_lost(state: RunState, run: RunFolder, message: str) -> RunState:

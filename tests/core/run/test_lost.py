@@ -10,9 +10,7 @@ import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 from trainwiz.core.run import lost as lock_module
@@ -39,21 +37,6 @@ def running(**changes: object) -> RunState:
     """A run of this machine whose keeper wrote a heartbeat a second ago."""
     state = RunState(status="running", host="node", machine=HERE, supervisor=KEEPER, heartbeat_s=NOW - 1)
     return replace(state, **changes)  # type: ignore[arg-type]
-
-
-def observation(**changes: Any) -> Any:
-    """What is seen of it: the lock is free, and nothing was heard of it for two hours."""
-    seen = {
-        "alive": False,
-        "lock": "free",
-        "written_s": NOW - 7200,
-        "elsewhere": False,
-        "boot_s": NOW - 7200,
-        **changes,
-    }
-    asked = {name: Mock(return_value=seen[name]) for name in ("lock", "written_s", "boot_s")}
-    alive, elsewhere = Mock(return_value=seen["alive"]), Mock(return_value=seen["elsewhere"])
-    return SimpleNamespace(machine=HERE, now_s=NOW, is_alive=alive, is_elsewhere=elsewhere, **asked)
 
 
 ELSEWHERE = "other boot-9 pid:[1]"
@@ -92,8 +75,20 @@ RULE: list[tuple[dict[str, object], dict[str, object], str | None]] = [
 
 
 @each(("said", "seen", "why"), RULE)
-def test_the_rule(said: dict[str, object], seen: dict[str, object], why: str | None) -> None:
-    assert why_lost(running(**said), observation(**seen)) == why
+def test_the_rule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: dict[str, object], seen: dict[str, Any], why: str | None
+) -> None:
+    """Where nothing else is said the lock is free, and nothing was heard of the run for two hours."""
+    run, written_s = RunFolder(tmp_path), seen.get("written_s", NOW - 7200)
+    if written_s is not None:
+        run.state_json.touch()
+        os.utime(run.state_json, (written_s, written_s))
+    monkeypatch.setattr(lock_module, "machine_identity", lambda: HERE)
+    monkeypatch.setattr(lock_module, "look_at_lock", lambda folder: seen.get("lock", "free"))
+    monkeypatch.setattr(lock_module, "boot_time_s", lambda: seen.get("boot_s", NOW - 7200))
+    monkeypatch.setattr(lock_module, "_is_elsewhere", lambda recorded, run: seen.get("elsewhere", False))
+    monkeypatch.setattr(ProcessId, "is_alive", lambda process: seen.get("alive", False))
+    assert why_lost(run, running(**said), NOW) == why
 
 
 # The same with what is really there.
