@@ -19,7 +19,7 @@ from typing import Any
 
 import platformdirs
 from trainwiz.core.errors import CannotRunError, Finding, os_reason, usage_error
-from trainwiz.core.files import append_line, is_folder, read_small
+from trainwiz.core.files import append_line, is_folder
 from trainwiz.core.language import mark, tr
 from trainwiz.core.lines import objects_from_the_end
 from trainwiz.core.run.attempts import AdviceFile, PhaseNow, Recovery, changes_now, read_phase, read_recoveries
@@ -327,20 +327,10 @@ def compare_runs(folders: list[RunFolder]) -> dict[str, Any]:
 
 def _settings(folder: RunFolder) -> dict[str, Any]:
     # Lists and the keeper need no YAML.
-    import yaml
-    from trainwiz.core.config.yaml_text import load_yaml
+    from trainwiz.core.config.yaml_text import read_yaml
 
-    path, document = folder.run_yaml, None
-    message = tr("{path} cannot be read as YAML.", path=path)
-    try:
-        document = load_yaml(read_small(path).decode())
-    except OSError as error:
-        message = tr("Cannot read {path}: {reason}.", path=path, reason=os_reason(error))
-    except (UnicodeDecodeError, yaml.YAMLError):
-        pass
-    if not isinstance(document, dict):
-        raise usage_error("broken_run_yaml", str(path), message)
-    return _flat({key: value for key, value in document.items() if key not in LEFT_OUT}, "")
+    values = read_yaml(folder.run_yaml).values
+    return _flat({key: value for key, value in values.items() if key not in LEFT_OUT}, "")
 
 
 def _flat(node: Any, path: str) -> dict[str, Any]:
@@ -358,18 +348,18 @@ def _results(folder: RunFolder) -> dict[str, Any]:
     state = read_state(folder)
     summary = summarize_run(folder, state)
     outcome = state.outcome or read_json(folder.file(OUTCOME_JSON)) or {}
-    has_times = state.started_s is not None and state.ended_s is not None
-    lasted_s = round(sum((a.ended_s or a.started_s) - a.started_s for a in state.attempts), 1)
-    return {
-        **{name: outcome.get(name) for name, _ in RESULTS},
+    lasted_s = sum((attempt.ended_s or attempt.started_s) - attempt.started_s for attempt in state.attempts)
+    known = {
+        **outcome,
         "status": state.status,
         "step": summary.step,
         "max_steps": summary.max_steps,
         "last_loss": outcome.get("last_loss", summary.loss),
         "attempts": len(state.attempts),
         "engine": state.engine.get("actual"),
-        "duration_s": lasted_s if has_times else None,
+        "duration_s": None if state.started_s is None or state.ended_s is None else round(lasted_s, 1),
     }
+    return {name: known.get(name) for name, _ in RESULTS}
 
 
 # Removing a run: the only place of the product that deletes what it did not just make.
