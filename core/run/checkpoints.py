@@ -6,7 +6,7 @@ import os
 import re
 import struct
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,8 @@ from typing import Any
 from trainwiz.core.errors import os_reason
 from trainwiz.core.files import open_file, read_small, sampled_digest
 from trainwiz.core.language import tr
-from trainwiz.core.run.folder import RunFolder, read_json, write_json_atomic
-from trainwiz.core.text import object_in, parse_json
+from trainwiz.core.run.folder import RunFolder, free_path, read_json, write_json_atomic
+from trainwiz.core.text import object_in, parse_json, whole_in
 
 # files.json of a checkpoint: what was in each of its files when the save was over.
 #
@@ -113,8 +113,8 @@ _IS_WHOLE: dict[str, Callable[[Path], bool]] = {
 # Checkpoints by their content: which ones are complete, which is the newest, which are to be set aside.
 
 CHECKPOINT_NAME = re.compile(r"checkpoint-(\d+)")
-ADAPTER_WEIGHTS = frozenset({"adapter_model.safetensors", "adapter_model.bin"})
-PICKLED_WEIGHTS = frozenset({"pytorch_model.bin", "adapter_model.bin"})
+SHARDED = r"latest|pytorch_model_fsdp[^/]*"
+"""What DeepSpeed and FSDP leave instead of weights in one piece."""
 PROGRESS_JSON = "progress.json"
 """What the training writes into each checkpoint: its counts, and by how many processes it was saved."""
 TRAINER_STATE = "trainer_state.json"
@@ -177,18 +177,7 @@ def inspect_checkpoint(path: Path) -> Checkpoint:
 
 def set_aside(checkpoint: Checkpoint, prefix: str) -> Path:
     """Rename `checkpoint-N` to `<prefix>-checkpoint-N`, with -2, -3, ... where that exists. Deletes nothing."""
-    target = checkpoint.path.with_name(f"{prefix}-{checkpoint.path.name}")
-    number = 2
-    while os.path.lexists(target):
-        target = checkpoint.path.with_name(f"{prefix}-{checkpoint.path.name}-{number}")
-        number += 1
-    return checkpoint.path.rename(target)
-
-
-def saved_by(path: Path) -> int:
-    """By how many processes a checkpoint was saved, as it says itself; 0 where it does not say."""
-    count = (read_json(path / PROGRESS_JSON) or {}).get("world_size")
-    return count if isinstance(count, int) and count > 0 else 0
+    return checkpoint.path.rename(free_path(checkpoint.path.with_name(f"{prefix}-{checkpoint.path.name}")))
 
 
 def _step_of(trainer_state: Path) -> int | None:
@@ -206,42 +195,32 @@ def _problem(path: Path) -> str | None:
         checks = (is_whole for ending, is_whole in _IS_WHOLE.items() if name.endswith(ending))
         if not all(is_whole(path / name) for is_whole in checks):
             return tr("{name} is incomplete", name=name)
-    ours = {name for name in names if "/" not in name}
-    weights = {name for name in ours if name.endswith(".safetensors") or name in PICKLED_WEIGHTS}
-    if "adapter_config.json" in ours and not weights & ADAPTER_WEIGHTS:
-        return tr("the adapter weights are missing")
-    if not weights and "latest" not in ours and not any(name.startswith("pytorch_model_fsdp") for name in ours):
-        return tr("the weights are missing")
-    missing = sorted(_needed(path, ours, weights) - ours)
-    if missing:
-        return tr("{name} is missing", name=missing[0])
-    if "latest" in ours:
-        return _deepspeed_problem(path, names)
-    return None if any(name.startswith("optimizer") for name in ours) else tr("the optimizer state is missing")
-
-
-def _needed(path: Path, ours: set[str], weights: set[str]) -> set[str]:
-    """Names of what must lie beside the weights: their description, their shards, and the random state of each process."""
-    count = saved_by(path)
-    needed = {"rng_state.pth"} if count == 1 else {f"rng_state_{rank}.pth" for rank in range(count)}
-    if weights:
-        needed.add("adapter_config.json" if weights & ADAPTER_WEIGHTS else "config.json")
-    if "latest" not in ours:
-        needed.add("scheduler.pt")
-    for name in ours:
         if name.endswith(".index.json"):
-            needed |= {*map(str, object_in((read_json(path / name) or {}).get("weight_map")).values())}
-    return needed
-
-
-def _deepspeed_problem(path: Path, names: list[str]) -> str | None:
-    """`latest` names a folder with the states of the model and of the optimizer of all ranks."""
-    tag = read_small(path / "latest").decode(errors="replace").strip()
-    if not tag or Path(tag).name != tag or tag not in names:
-        return tr("the DeepSpeed folder {name} is missing", name=repr(tag))
-    states = [name for name in names if name.startswith(f"{tag}/")]
-    if not any(name.endswith("model_states.pt") for name in states):
-        return tr("the model states in {name} are missing", name=tag)
-    if sum("optim_states" in name for name in states) < max(1, saved_by(path)):
-        return tr("the optimizer states of a rank in {name} are missing", name=tag)
+            shards = object_in((read_json(path / name) or {}).get("weight_map")).values()
+            missing = sorted({*map(str, shards)}.difference(names))
+            if missing:
+                return tr("{name} is missing", name=missing[0])
+    for problem, pattern, least in _needed(path, names):
+        if sum(re.fullmatch(pattern, name) is not None for name in names) < least:
+            return problem
     return None
+
+
+def _needed(path: Path, names: list[str]) -> Iterator[tuple[str, str, int]]:
+    """What a resume reads: the sentence where there is too little of it, a pattern of names, and how many of them."""
+    saved_by = whole_in((read_json(path / PROGRESS_JSON) or {}).get("world_size")) or 0
+    adapter = any(name.startswith("adapter_") for name in names)
+    description = "adapter_config.json" if adapter else "config.json"
+    weights = r"adapter_model\..*" if adapter else r"[^/]*\.safetensors|pytorch_model\.bin"
+    yield tr("the weights are missing"), f"{weights}|{SHARDED}", 1
+    yield tr("{name} is missing", name=description), f"{re.escape(description)}|{SHARDED}", 1
+    yield tr("the RNG state of a rank is missing"), r"rng_state(_\d+)?\.pth", saved_by
+    if "latest" not in names:
+        yield tr("the optimizer state is missing"), r"optimizer.*", 1
+        yield tr("{name} is missing", name="scheduler.pt"), r"scheduler\.pt", 1
+        return
+    tag = read_small(path / "latest").decode(errors="replace").strip()
+    states = re.escape(f"{tag}/")
+    yield tr("the DeepSpeed folder {name} is missing", name=repr(tag)), rf"{states}.*model_states\.pt", 1
+    lacks = tr("the optimizer states of a rank in {name} are missing", name=tag)
+    yield lacks, rf"{states}.*optim_states.*", max(1, saved_by)

@@ -58,11 +58,14 @@ def new_run_folder(root: Path, name: str, now_s: float | None = None) -> Path:
     check_name(name)
     stamp = time.strftime("%Y-%m-%d_%H%M", time.localtime(now_s))
     short = name.encode()[:LONGEST_NAME_BYTES].decode("utf-8", "ignore")
-    candidate = root / f"{stamp}-{short}"
-    number = 2
-    while candidate.exists() or candidate.is_symlink():
-        candidate = root / f"{stamp}-{short}-{number}"
-        number += 1
+    return free_path(root / f"{stamp}-{short}")
+
+
+def free_path(path: Path) -> Path:
+    """The path itself, or with -2, -3, ... where something has that name already, be it a link to nothing."""
+    candidate, number = path, 2
+    while os.path.lexists(candidate):
+        candidate, number = path.with_name(f"{path.name}-{number}"), number + 1
     return candidate
 
 

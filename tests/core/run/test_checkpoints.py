@@ -44,12 +44,12 @@ TORN: dict[str, Break] = {
     "config.json is incomplete": lambda path: (path / "config.json").write_text("[]"),
 }
 TORN_ADAPTER: dict[str, Break] = {
-    "the adapter weights are missing": lambda path: (path / "adapter_model.safetensors").unlink(),
+    "the weights are missing": lambda path: (path / "adapter_model.safetensors").unlink(),
     "adapter_config.json is incomplete": lambda path: cut(path / "adapter_config.json"),
 }
 STATES = "global_step7/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt"
 TORN_DEEPSPEED: dict[str, Break] = {
-    "model states in global_step7": lambda path: (path / "global_step7/mp_rank_00_model_states.pt").unlink(),
+    "folder 'global_step7' is": lambda path: (path / "global_step7/mp_rank_00_model_states.pt").unlink(),
     "mp_rank_00_model_states.pt is incomplete": lambda path: cut(path / "global_step7/mp_rank_00_model_states.pt"),
     "'global_step7' is missing": lambda path: shutil.rmtree(path / "global_step7"),
     "'../../etc' is missing": lambda path: (path / "latest").write_text("../../etc"),
@@ -122,8 +122,8 @@ TABLE = [
     *((sealed, spoiling, problem) for problem, spoiling in SPOILT.items()),
     *((sealed_by_two, spoiling, problem) for problem, spoiling in SPOILT_STATES.items()),
     *((in_shards, spoiling, problem) for problem, spoiling in TORN_SHARDS.items()),
-    (by_ranks(write_checkpoint, 1), lambda path: (path / "rng_state.pth").unlink(), "rng_state.pth is missing"),
-    (by_ranks(write_checkpoint, 2), lambda path: (path / "rng_state_1.pth").unlink(), "rng_state_1.pth is missing"),
+    (by_ranks(write_checkpoint, 1), lambda path: (path / "rng_state.pth").unlink(), "the RNG state of a rank"),
+    (by_ranks(write_checkpoint, 2), lambda path: (path / "rng_state_1.pth").unlink(), "the RNG state of a rank"),
     (by_ranks(write_deepspeed, 2), lambda path: (path / LAST_STATES).unlink(), "optimizer states of a rank"),
 ]
 
