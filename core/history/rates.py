@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -124,26 +122,21 @@ def _asked(order: dict[str, Any], limit_s: float, is_cancelled: Callable[[], boo
     command = [sys.executable, "-P", "-m", "trainwiz.core.training.rates", "--parent", str(os.getpid())]
     environment = {**os.environ, **({"CUDA_VISIBLE_DEVICES": order["uuid"]} if order["uuid"] else {})}
     asked: bytes | None = json.dumps(order).encode()
-    ends_s = time.monotonic() + PATIENCE_S + limit_s
-    pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
+    pipe, nowhere, patience_s = subprocess.PIPE, subprocess.DEVNULL, PATIENCE_S + limit_s
     try:
         with subprocess.Popen(
             command, stdin=pipe, stdout=pipe, stderr=nowhere, env=environment, start_new_session=True
         ) as child:
             try:
-                while True:
-                    try:
+                for _ in range(round(patience_s / LOOK_EVERY_S)):
+                    with suppress(subprocess.TimeoutExpired):
                         return parse_json(child.communicate(asked, timeout=LOOK_EVERY_S)[0])
-                    except subprocess.TimeoutExpired:
-                        asked = None
+                    asked = None
                     if is_cancelled():
                         raise _cannot(tr("it was canceled"))
-                    if time.monotonic() > ends_s:
-                        raise _cannot(tr("it took longer than {seconds} s", seconds=f"{PATIENCE_S + limit_s:.0f}"))
+                raise _cannot(tr("it took longer than {seconds} s", seconds=f"{patience_s:.0f}"))
             finally:
-                if child.poll() is None:
-                    with suppress(OSError):
-                        os.killpg(child.pid, signal.SIGKILL)
+                child.kill()
     except OSError as error:
         raise _cannot(os_reason(error)) from error
     except ValueError:

@@ -43,11 +43,9 @@ def check_name(name: str) -> str:
 
 def check_text(path: Path) -> None:
     """Raises UsageError for a path with bytes that are no UTF-8: no file of a run could name it."""
-    try:
-        str(path.absolute()).encode()
-    except UnicodeEncodeError:
+    if not is_text(str(path.absolute())):
         message = tr("{path} cannot be a run folder: its name is not valid UTF-8.", path=path)
-        raise usage_error("bad_run_name", str(path), message) from None
+        raise usage_error("bad_run_name", str(path), message)
 
 
 def new_run_folder(root: Path, name: str, now_s: float | None = None) -> Path:

@@ -33,7 +33,7 @@ from trainwiz.core.run.folder import (
 )
 from trainwiz.core.run.lost import RunLock
 from trainwiz.core.run.state import RunState, RunStatus, read_state
-from trainwiz.core.text import object_in
+from trainwiz.core.text import object_in, text_in
 
 # The runs of this user wherever they lie: a line for each start, in the user's data folder.
 
@@ -59,10 +59,9 @@ def record_run(folder: RunFolder) -> None:
 
 def recorded_runs() -> list[RunFolder]:
     """The folders that still hold a run, the one started last first; lines that are broken are left out."""
-    recorded = (document.get("path") for document in objects_from_the_end(registry_path(), MOST_BYTES))
-    texts = dict.fromkeys(text for text in recorded if isinstance(text, str))
-    paths = [Path(text) for text in texts if text.startswith("/") and "\0" not in text]
-    return [folder for folder in map(RunFolder, paths) if folder.is_run()]
+    recorded = (text_in(document.get("path")) for document in objects_from_the_end(registry_path(), MOST_BYTES))
+    folders = [RunFolder(Path(text)) for text in dict.fromkeys(recorded) if text]
+    return [folder for folder in folders if folder.is_run()]
 
 
 # Lists of runs: all of a folder, and those that were started elsewhere.
@@ -232,28 +231,23 @@ class SetAside:
 class RunDescription:
     summary: RunSummary
     state: RunState
-    checkpoints: tuple[Checkpoint, ...]
-    set_aside: tuple[SetAside, ...]
+    checkpoints: list[Checkpoint]
+    set_aside: list[SetAside]
     phase: PhaseNow | None
     """What the training does now; None for a run that is not active."""
-    advice: tuple[Mapping[str, Any], ...]
+    advice: list[Mapping[str, Any]]
     """What watchers recorded and did not take back, as lines of advice.jsonl."""
-    recoveries: tuple[Recovery, ...]
+    recoveries: list[Recovery]
     """The starts that trainwiz made by itself."""
     batch: Mapping[str, Any]
     """That of plan.json: what the changes of an attempt are compared with."""
 
     def to_json(self) -> dict[str, Any]:
         """The document of `trainwiz runs show --json`."""
-        return {
-            **asdict(self.summary),
-            "state": self.state.to_json(),
-            "checkpoints": [{**asdict(found), "path": found.path.name} for found in self.checkpoints],
-            "set_aside": [asdict(found) for found in self.set_aside],
-            "phase": asdict(self.phase) if self.phase else None,
-            "advice": list(self.advice),
-            "recoveries": [asdict(recovery) for recovery in self.recoveries],
-        }
+        document = asdict(self)
+        summary, _ = document.pop("summary"), document.pop("batch")
+        checkpoints = [{**found, "path": found["path"].name} for found in document["checkpoints"]]
+        return {**summary, **document, "state": self.state.to_json(), "checkpoints": checkpoints}
 
 
 def describe_run(folder: RunFolder) -> RunDescription:
@@ -262,23 +256,20 @@ def describe_run(folder: RunFolder) -> RunDescription:
     return RunDescription(
         summary=summarize_run(folder, state),
         state=state,
-        checkpoints=tuple(list_checkpoints(folder)),
+        checkpoints=list_checkpoints(folder),
         set_aside=_set_aside(folder),
         phase=read_phase(folder) if state.is_active else None,
-        advice=tuple(AdviceFile.of(folder).read()),
-        recoveries=tuple(read_recoveries(folder)),
+        advice=AdviceFile.of(folder).read(),
+        recoveries=read_recoveries(folder),
         batch=object_in((read_json(folder.plan_json) or {}).get("batch")),
     )
 
 
-def _set_aside(folder: RunFolder) -> tuple[SetAside, ...]:
+def _set_aside(folder: RunFolder) -> list[SetAside]:
     """The checkpoints that were renamed, by step."""
-    try:
-        matches = [SET_ASIDE_NAME.fullmatch(path.name) for path in folder.path.iterdir()]
-    except OSError:
-        return ()
+    matches = (SET_ASIDE_NAME.fullmatch(path.name) for path in folder.path.glob("*-checkpoint-*"))
     found = [SetAside(match[0], match[1], int(match[2])) for match in matches if match]
-    return tuple(sorted(found, key=lambda aside: (aside.step, aside.name)))
+    return sorted(found, key=lambda aside: (aside.step, aside.name))
 
 
 # Comparing runs: where their settings differ, and what came out.
@@ -313,16 +304,18 @@ def compare_runs(folders: list[RunFolder]) -> dict[str, Any]:
     planned = [_settings(folder) for folder in folders]
     changes = [changes_now(folder) for folder in folders]
     # Key paths as they stand: a run.yaml of another version, which no RunConfig takes, can be compared too.
-    settings = [one | changed for one, changed in zip(planned, changes, strict=True)]
-    keys = list(dict.fromkeys(key for one in settings for key in one))
-    rows = {key: [one.get(key) for one in settings] for key in keys}
-    results = [_results(folder) for folder in folders]
+    settings = _side_by_side([one | changed for one, changed in zip(planned, changes, strict=True)])
     return {
         "runs": [folder.path.name for folder in folders],
-        "settings": {key: values for key, values in rows.items() if any(value != values[0] for value in values[1:])},
-        "planned": {key: [one.get(key) for one in planned] for key in dict.fromkeys(chain(*changes))},
-        "results": {key: [one[key] for one in results] for key, _ in RESULTS},
+        "settings": {key: values for key, values in settings.items() if any(value != values[0] for value in values)},
+        "planned": {key: [one.get(key) for one in planned] for key in _side_by_side(changes)},
+        "results": _side_by_side([_results(folder) for folder in folders]),
     }
+
+
+def _side_by_side(documents: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    """Every key -> its value in each; None where one has none."""
+    return {key: [one.get(key) for one in documents] for key in dict.fromkeys(chain(*documents))}
 
 
 def _settings(folder: RunFolder) -> dict[str, Any]:

@@ -153,11 +153,6 @@ class RunLock:
             return cls(descriptor)
         return cls(descriptor, tr("This file system does not support locks: a second start is not prevented."))
 
-    @property
-    def seen_by_holder(self) -> LockSeen:
-        """What it tells its own holder about everybody else."""
-        return "unknown" if self.note else "free"
-
     def release(self) -> None:
         os.close(self.descriptor)
 
@@ -202,8 +197,10 @@ restarted: its computer was started again since. silent: it cannot be seen, and 
 
 
 def lock_seen(run: RunFolder, held: RunLock | None) -> LockSeen:
-    """`held`: the run's lock where the reader holds it itself."""
-    return look_at_lock(run.path) if held is None else held.seen_by_holder
+    """What the lock tells; `held`: the run's lock where the reader holds it itself, which tells of everybody else."""
+    if held is None:
+        return look_at_lock(run.path)
+    return "unknown" if held.note else "free"
 
 
 def why_lost(run: RunFolder, state: RunState, now_s: float, held: RunLock | None = None) -> Why | None:

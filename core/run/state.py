@@ -15,7 +15,7 @@ from trainwiz.core.files import is_file, read_small
 from trainwiz.core.language import mark, tr
 from trainwiz.core.run.folder import RunFolder, name_for_commands, read_json, write_json_atomic
 from trainwiz.core.run.lost import ProcessId, RunLock, lock_seen, lost_words, why_lost
-from trainwiz.core.text import numbers_finite, object_in, parse_json, plain_text, whole_in
+from trainwiz.core.text import numbers_finite, object_in, parse_json, plain_text, text_in, whole_in
 
 # The states of a run.
 
@@ -75,14 +75,13 @@ def newer_schema(run: RunFolder, document: Mapping[str, Any]) -> str | None:
 def _known_without_state(run: RunFolder) -> RunState:
     """As much of a state as plan.json has: enough to list the run and to go on with it."""
     plan = read_json(run.plan_json) or {}
-    known = {
-        "name": run.path.name,
-        "profile": plan.get("profile"),
-        "task": plan.get("task"),
-        "model": object_in(plan.get("model")).get("name"),
-        "max_steps": object_in(plan.get("time")).get("steps"),
-    }
-    return RunState(**read_fields(RunState, known))
+    return RunState(
+        name=run.path.name,
+        profile=text_in(plan.get("profile")),
+        task=text_in(plan.get("task")),
+        model=text_in(object_in(plan.get("model")).get("name")),
+        max_steps=whole_in(object_in(plan.get("time")).get("steps")),
+    )
 
 
 def result_sentences(outcome: Mapping[str, Any]) -> list[str]:

@@ -19,6 +19,7 @@ from trainwiz.core.run.lost import (
     ProcessId,
     RunLock,
     identify,
+    lock_seen,
     look_at_lock,
     machine_identity,
     this_process,
@@ -136,7 +137,7 @@ def test_the_lock_is_seen_and_left_as_it_is(run: RunFolder, monkeypatch: pytest.
     assert look_at_lock(run.path) == "unknown"
     lock = RunLock.take(run.path)
     assert look_at_lock(run.path) == "held"
-    assert lock.seen_by_holder == "free"
+    assert lock_seen(run, lock) == "free"
     lock.release()
     assert look_at_lock(run.path) == "free"
     (run.path / ".lock").unlink()
@@ -150,7 +151,7 @@ def test_the_lock_is_seen_and_left_as_it_is(run: RunFolder, monkeypatch: pytest.
     monkeypatch.setattr(lock_module.fcntl, "flock", no_locks)
     assert look_at_lock(run.path) == "unknown"
     again = RunLock.take(run.path)
-    assert again.seen_by_holder == "unknown"
+    assert lock_seen(run, again) == "unknown"
     again.release()
 
 
