@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from trainwiz.core.config import RunConfig
 
 
-def steps_of(timed: Sequence[tuple[float, int]]) -> dict[str, Any] | None:
+def steps_of(timed: Sequence[tuple[float, int]]) -> dict[str, Any]:
     """`steps`, `step_s`, `step_low_s` and `step_high_s` of a Measurement, from (mean seconds of a step, how many steps it is
-    the mean of); None without any."""
+    the mean of); empty without any."""
     known = sorted((seconds, count) for seconds, count in timed if seconds > 0 and count > 0)
     total = sum(count for _, count in known)
     if not total:
-        return None
+        return {}
     shares = {"step_s": 0.5, "step_low_s": 0.1, "step_high_s": 0.9}
     return {"steps": total, **{name: _quantile(known, share * total) for name, share in shares.items()}}
 

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from trainwiz.core.files import is_file
 from trainwiz.core.hardware import host
 from trainwiz.core.history.measurement import Measurement, append, cpu_key, measurement_of, steps_of
 from trainwiz.core.lines import objects_from_the_end
@@ -43,14 +42,13 @@ def run_measurement(run: RunFolder, state: RunState) -> Measurement | None:
     # With a smaller batch or fewer loader processes it is not what was planned.
     if newest.changes or not _is_as_planned(planned, state.engine):
         return None
-    known, whole = _rows(run.metrics_jsonl)
-    rows = [row for row in known if _number(row, "time_s") >= newest.started_s]
+    rows = [row for row in _rows(run.metrics_jsonl) if _number(row, "time_s") >= newest.started_s]
     lines = [row for row in rows if "loss" in row]
     counted = _counted(lines)
     steps = steps_of([(_number(line, "step_s"), count) for line, count in counted])
-    if steps is None or (state.status == "stopped" and steps["steps"] < FEWEST_STEPS):
+    if not steps or (state.status == "stopped" and steps["steps"] < FEWEST_STEPS):
         return None
-    own = steps_of([(_number(line, "own_s"), count) for line, count in counted]) or {}
+    own = steps_of([(_number(line, "own_s"), count) for line, count in counted])
     tokens = _number(lines[-1], "tokens") - _number(lines[0], "tokens")
     measured = {
         "measured_at": datetime.datetime.fromtimestamp(state.ended_s or 0.0).astimezone().isoformat(timespec="seconds"),
@@ -62,7 +60,7 @@ def run_measurement(run: RunFolder, state: RunState) -> Measurement | None:
         # The fullest training process at its most, as the keeper sampled it.
         "host_rss_bytes": _sampled(run).peak_trainer_rss_bytes or None,
     }
-    if whole:
+    if run.metrics_jsonl.stat().st_size <= TAIL_BYTES:
         # Only what comes before the first line of a run tells its start and what its steps held at most.
         start_s = _start_s(lines[0], newest.started_s) if rows[0] is lines[0] else None
         measured |= {"start_s": start_s, **_peaks(rows)}
@@ -145,15 +143,14 @@ def _peaks(rows: Iterable[Row]) -> dict[str, int | None]:
 def _sampled(run: RunFolder) -> Peaks:
     """The most of what the keeper sampled."""
     peaks = Peaks()
-    for row in _rows(run.system_jsonl)[0]:
+    for row in _rows(run.system_jsonl):
         peaks.add(row)
     return peaks
 
 
-def _rows(path: Path) -> tuple[list[dict[str, Any]], bool]:
-    """The last JSON objects of a file of lines (broken ones are left out), and whether these are all of them."""
-    rows = [*objects_from_the_end(path, TAIL_BYTES)]
-    return rows[::-1], not is_file(path) or path.stat().st_size <= TAIL_BYTES
+def _rows(path: Path) -> list[dict[str, Any]]:
+    """The last JSON objects of a file of lines; broken ones are left out."""
+    return [*objects_from_the_end(path, TAIL_BYTES)][::-1]
 
 
 # A benchmark: the steps of a run that was started to measure them, beside its plan.
@@ -204,29 +201,27 @@ def benchmark_of(run: RunFolder) -> Benchmark | None:
     """None for a run that has no step beyond those that warm up."""
     from trainwiz.core.config.modes import BENCHMARK_WARM_STEPS
 
-    lines = [row for row in _rows(run.metrics_jsonl)[0] if "loss" in row]
+    lines = [row for row in _rows(run.metrics_jsonl) if "loss" in row]
     warm = [line for line in lines if _number(line, "step") <= BENCHMARK_WARM_STEPS]
     measured = lines[len(warm) :]
     steps = steps_of([(_number(line, "step_s"), 1) for line in measured])
-    if steps is None:
+    if not steps:
         return None
     seconds = sum(_number(line, "step_s") for line in measured)
     waits = [wait for line in measured if (wait := numbers_finite(line.get("data_wait_s"))) is not None]
     before, last, peaks, plan = warm[-1] if warm else {}, measured[-1], _sampled(run), read_json(run.plan_json) or {}
+    # Counts of metrics.jsonl are those since the start of the run.
+    rates = {name: (_number(last, name) - _number(before, name)) / seconds for name in ("tokens", "real_tokens")}
     figures = {
+        **{
+            f"planned_{name}": value for part in ("memory", "time") for name, value in object_in(plan.get(part)).items()
+        },
         **steps,
-        # Counts of metrics.jsonl are those since the start of the run.
-        "tokens_per_s": (_number(last, "tokens") - _number(before, "tokens")) / seconds,
-        "real_tokens_per_s": (_number(last, "real_tokens") - _number(before, "real_tokens")) / seconds,
+        **{f"{name}_per_s": rate for name, rate in rates.items()},
         "data_wait_share": min(1.0, sum(waits) / seconds) if waits else None,
         "peak_allocated_bytes": last.get("peak_allocated_bytes"),
         "peak_reserved_bytes": last.get("peak_reserved_bytes"),
         "device_used_bytes": max(peaks.peak_job_gpu_bytes.values(), default=None),
         "host_ram_bytes": peaks.peak_job_rss_bytes or None,
     }
-    planned = {
-        **object_in(plan.get("time")),
-        **object_in(plan.get("memory")),
-        "basis": object_in(plan.get("time")).get("basis"),
-    }
-    return read_object(Benchmark, {**{f"planned_{name}": value for name, value in planned.items()}, **figures})
+    return read_object(Benchmark, figures)

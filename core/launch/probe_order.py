@@ -234,11 +234,11 @@ def probe_result(
 def _pace(order: ProbeOrder, steps: list[Mapping[str, Any]], warm: list[Mapping[str, Any]]) -> dict[str, Any]:
     """Of the measured steps; of the last step on the longest batch where there was no time for others."""
     found = steps_of([(numbers_finite(line.get("seconds")) or 0.0, 1) for line in steps])
-    if found is not None:
+    if found:
         tokens = [value for line in steps if (value := numbers_finite(line.get("tokens"))) is not None]
         own = steps_of([(numbers_finite(line.get("own_s")) or 0.0, 1) for line in steps])
         mean_tokens = sum(tokens) / len(tokens) if tokens else None
-        return {**found, "tokens_per_step": mean_tokens, "own_step_s": own["step_s"] if own else None}
+        return {**found, "tokens_per_step": mean_tokens, "own_step_s": own.get("step_s")}
     seconds = numbers_finite(warm[-1].get("seconds")) if warm else None
     if seconds is None:
         return {}

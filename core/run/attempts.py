@@ -14,7 +14,6 @@ from trainwiz.core.errors import os_reason
 from trainwiz.core.language import mark, tr
 from trainwiz.core.lines import JsonLinesTail
 from trainwiz.core.run.folder import RunFolder, name_for_commands, read_json, write_in_place, write_json_atomic
-from trainwiz.core.run.lost import look_at_lock
 from trainwiz.core.run.state import Attempt, RunState, newer_schema, read_object
 from trainwiz.core.text import objects_in, plain_text, text_in
 
@@ -203,8 +202,8 @@ def phase_words(now: PhaseNow, lasted: str = "") -> str:
     return tr("{phase}: {detail}", phase=word, detail=detail) if detail else word
 
 
-def why_not_start(run: RunFolder, state: RunState, *, resume: bool, lock_is_mine: bool = False) -> str | None:
-    """None when a start may be tried; who starts takes the lock, and asks again when it holds it."""
+def why_not_start(run: RunFolder, state: RunState, *, resume: bool) -> str | None:
+    """None when a start may be tried; who starts takes the lock first."""
     newer = newer_schema(run, read_json(run.state_json) or {})
     if newer:
         return tr("{problem} Update trainwiz to resume {name}.", problem=newer, name=run.path.name)
@@ -220,8 +219,6 @@ def why_not_start(run: RunFolder, state: RunState, *, resume: bool, lock_is_mine
         )
     if resume and state.status == "finished":
         return tr("{name} has finished; there is nothing to resume.", name=run.path.name)
-    if not lock_is_mine and look_at_lock(run.path) == "held":
-        return being_cleared_up(run)
     if not resume and state.status != "prepared":
         return tr(
             "{name} was started before ({status}). Resume it with: trainwiz runs resume {typed}",

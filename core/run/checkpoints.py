@@ -164,9 +164,10 @@ def inspect_checkpoint(path: Path) -> Checkpoint:
     step, modified_s = int(named[1]) if named else -1, 0.0
     try:
         modified_s = path.stat().st_mtime
+        held = (read_json(path / TRAINER_STATE, MOST_STATE_BYTES) or {}).get("global_step")
         if not (path / TRAINER_STATE).is_file():
             problem: str | None = tr("{name} is missing: the save was interrupted", name=TRAINER_STATE)
-        elif (held := _step_of(path / TRAINER_STATE)) is None:
+        elif type(held) is not int or held < 0:
             problem = tr("{name} is incomplete", name=TRAINER_STATE)
         else:
             step, problem = held, _changed_since_seal(path) or _problem(path)
@@ -178,14 +179,6 @@ def inspect_checkpoint(path: Path) -> Checkpoint:
 def set_aside(checkpoint: Checkpoint, prefix: str) -> Path:
     """Rename `checkpoint-N` to `<prefix>-checkpoint-N`, with -2, -3, ... where that exists. Deletes nothing."""
     return checkpoint.path.rename(free_path(checkpoint.path.with_name(f"{prefix}-{checkpoint.path.name}")))
-
-
-def _step_of(trainer_state: Path) -> int | None:
-    try:
-        step = object_in(parse_json(read_small(trainer_state, MOST_STATE_BYTES))).get("global_step")
-    except ValueError:
-        return None
-    return step if type(step) is int and step >= 0 else None
 
 
 def _problem(path: Path) -> str | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.errors import usage_error
-from trainwiz.core.files import ROWS, read_small
+from trainwiz.core.files import MOST_BYTES, ROWS, read_small
 from trainwiz.core.language import tr
 from trainwiz.core.text import is_text, parse_json
 
@@ -201,10 +201,10 @@ def write_json_atomic(path: Path, document: Mapping[str, Any]) -> None:
     write_atomic(path, (text if is_text(text) else json.dumps(document, indent=1)) + "\n")
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
-    """The document, or None when it is absent or not (yet) a JSON object."""
+def read_json(path: Path, most: int = MOST_BYTES) -> dict[str, Any] | None:
+    """The document, or None when it is absent, above `most` bytes or not (yet) a JSON object."""
     try:
-        document = parse_json(read_small(path).decode())
+        document = parse_json(read_small(path, most).decode())
     except (OSError, ValueError):
         return None
     return document if isinstance(document, dict) else None

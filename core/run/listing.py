@@ -344,9 +344,7 @@ def _results(folder: RunFolder) -> dict[str, Any]:
     lasted_s = sum((attempt.ended_s or attempt.started_s) - attempt.started_s for attempt in state.attempts)
     known = {
         **outcome,
-        "status": state.status,
-        "step": summary.step,
-        "max_steps": summary.max_steps,
+        **asdict(summary),
         "last_loss": outcome.get("last_loss", summary.loss),
         "attempts": len(state.attempts),
         "engine": state.engine.get("actual"),

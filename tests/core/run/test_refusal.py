@@ -61,14 +61,6 @@ def test_why_not_start(tmp_path: Path, status: RunStatus, host: str | None, resu
     assert why_not_start(run, stand(run, status, host), resume=resume) == expected
 
 
-def test_who_clears_up_holds_the_lock(run: RunFolder) -> None:
-    state = stand(run, "failed")
-    lock = RunLock.take(run.path)
-    assert "try again in a few seconds" in (why_not_start(run, state, resume=True) or "")
-    assert why_not_start(run, state, resume=True, lock_is_mine=True) is None
-    lock.release()
-
-
 def test_a_state_of_a_newer_trainwiz_is_not_written_over(run: RunFolder) -> None:
     state = stand(run, "failed")
     before = run.state_json.read_text().replace('"schema_version": 1', '"schema_version": 2')
