@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,21 +28,14 @@ def steps_of(timed: Sequence[tuple[float, int]]) -> dict[str, Any]:
     """`steps`, `step_s`, `step_low_s` and `step_high_s` of a Measurement, from (mean seconds of a step, how many steps it is
     the mean of); empty without any."""
     known = sorted((seconds, count) for seconds, count in timed if seconds > 0 and count > 0)
-    total = sum(count for _, count in known)
-    if not total:
+    ends = list(accumulate(count for _, count in known))
+    if not ends:
         return {}
-    shares = {"step_s": 0.5, "step_low_s": 0.1, "step_high_s": 0.9}
-    return {"steps": total, **{name: _quantile(known, share * total) for name, share in shares.items()}}
 
+    def at(share: float) -> float:
+        return known[bisect_left(ends, share * ends[-1])][0]
 
-def _quantile(known: Sequence[tuple[float, int]], wanted: float) -> float:
-    """Seconds of the step at this place; the steps are sorted."""
-    reached = 0
-    for seconds, count in known:
-        reached += count
-        if reached >= wanted:
-            return seconds
-    return known[-1][0]
+    return {"steps": ends[-1], "step_s": at(0.5), "step_low_s": at(0.1), "step_high_s": at(0.9)}
 
 
 # Keys of devices: what a measurement was made on, and whether it counts for the devices of a plan.
@@ -48,10 +43,10 @@ def _quantile(known: Sequence[tuple[float, int]], wanted: float) -> float:
 GIB = 1024**3
 
 
-def gpu_key(device: str, name: str | None, memory_bytes: int | None) -> str:
+def gpu_key(device: str, gpu: Gpu) -> str:
     """ "cuda:NVIDIA GeForce RTX 3080:10 GiB". Two cards of one kind are alike."""
-    memory = "unknown memory" if memory_bytes is None else f"{round(memory_bytes / GIB)} GiB"
-    return f"{device}:{name or 'unknown GPU'}:{memory}"
+    memory = "unknown memory" if gpu.memory_total_bytes is None else f"{round(gpu.memory_total_bytes / GIB)} GiB"
+    return f"{device}:{gpu.name or 'unknown GPU'}:{memory}"
 
 
 def cpu_key(model: str | None, cores: int) -> str:
@@ -66,7 +61,7 @@ def device_key(machine: Machine, device: str, gpus: Sequence[Gpu] = ()) -> str |
     """
     if device == "cpu":
         return cpu_key(machine.cpu_model, machine.cpu_cores)
-    keys = {gpu_key(device, gpu.name, gpu.memory_total_bytes) for gpu in gpus}
+    keys = {gpu_key(device, gpu) for gpu in gpus}
     return keys.pop() if len(keys) == 1 else None
 
 
@@ -74,7 +69,7 @@ def keys_of(machine: Machine) -> frozenset[str]:
     """Keys of everything that this machine can compute on; none for a machine that is only planned."""
     if machine.hypothetical:
         return frozenset()
-    keys = {gpu_key(machine.accelerator, gpu.name, gpu.memory_total_bytes) for gpu in machine.gpus}
+    keys = {gpu_key(machine.accelerator, gpu) for gpu in machine.gpus}
     return frozenset({cpu_key(machine.cpu_model, machine.cpu_cores), *keys})
 
 
@@ -247,12 +242,14 @@ def of_devices(
 ) -> tuple[Measurement, ...]:
     """Those made on the devices that a plan chose; where given, with as many CPU `threads` for each process, or with
     or without `tf32` on a GPU, which are another pace. Order is kept."""
-    key, on_cpu = device_key(machine, device, gpus), device == "cpu"
-    pace = threads if on_cpu else tf32
+    key = device_key(machine, device, gpus)
     return tuple(
         measured
         for measured in measurements
-        if measured.machine == key and (pace is None or (measured.threads if on_cpu else measured.tf32) in (None, pace))
+        if measured.machine == key
+        # Of a GPU no measurement has threads, of a CPU none TF32.
+        and (threads is None or measured.threads in (None, threads))
+        and (tf32 is None or measured.tf32 in (None, tf32))
     )
 
 

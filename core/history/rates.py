@@ -61,7 +61,7 @@ def _versions(machine: Machine, key: str) -> dict[str, str]:
     """What rates of a device depend on beside it."""
     named = {"torch": machine.libraries.versions.get("torch"), "method": METHOD}
     for gpu in machine.gpus:
-        if gpu_key(machine.accelerator, gpu.name, gpu.memory_total_bytes) == key:
+        if gpu_key(machine.accelerator, gpu) == key:
             named |= {"cuda": machine.torch_cuda, "driver": gpu.driver}
     return {name: str(version) for name, version in named.items() if version is not None}
 

@@ -114,8 +114,9 @@ def _data_wait_s(counted: Counted) -> float | None:
 
 def _start_s(first: Row, started_s: float) -> float | None:
     """From the launcher's start to the first step; None where the first line does not say when that was."""
-    seconds = _number(first, "time_s") - started_s - max(1.0, _number(first, "step")) * _number(first, "step_s")
-    return seconds if seconds > 0 and _number(first, "step_s") else None
+    step_s = _number(first, "step_s")
+    seconds = _number(first, "time_s") - started_s - max(1.0, _number(first, "step")) * step_s
+    return seconds if step_s and seconds > 0 else None
 
 
 def _peaks(rows: Iterable[Row]) -> dict[str, int | None]:

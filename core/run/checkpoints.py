@@ -137,8 +137,7 @@ def list_checkpoints(folder: RunFolder) -> list[Checkpoint]:
 
     A file or a link to nothing under such a name counts, as broken: it stands where a save will want to write.
     """
-    paths = folder.path.iterdir() if folder.path.is_dir() else ()
-    named = [path for path in paths if CHECKPOINT_NAME.fullmatch(path.name)]
+    named = [path for path in folder.path.glob("checkpoint-*") if CHECKPOINT_NAME.fullmatch(path.name)]
     return sorted(map(inspect_checkpoint, named), key=lambda found: (found.step, found.modified_s))
 
 

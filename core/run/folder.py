@@ -80,11 +80,8 @@ ACCELERATE_YAML = "accelerate.yaml"
 DEEPSPEED_JSON = "deepspeed.json"
 LAUNCH_SH = "launch.sh"
 STATE_JSON = "state.json"
-ENGINE_JSON = "engine.json"
 OUTCOME_JSON = "outcome.json"
 """The last word of the training: finished or stopped, at which step."""
-METRICS_JSONL = "metrics.jsonl"
-SYSTEM_JSONL = "system.jsonl"
 TRAIN_LOG = "train.log"
 SUPERVISOR_LOG = "supervisor.log"
 ATTEMPTS = "attempts"
@@ -133,10 +130,10 @@ class RunFolder:
     run_yaml = _Named(RUN_YAML)
     plan_json = _Named(PLAN_JSON)
     state_json = _Named(STATE_JSON)
-    metrics_jsonl = _Named(METRICS_JSONL)
-    system_jsonl = _Named(SYSTEM_JSONL)
+    metrics_jsonl = _Named("metrics.jsonl")
+    system_jsonl = _Named("system.jsonl")
     train_log = _Named(TRAIN_LOG)
-    engine_json = _Named(ENGINE_JSON)
+    engine_json = _Named("engine.json")
     """Written by rank 0 of the training: which engine really runs. The supervisor copies it into state.json."""
     final_model = _Named(FINAL_MODEL)
     tokenizer = _Named(TOKENIZER)

@@ -151,16 +151,21 @@ MOST_BLOCKS, MOST_BLOCKS_OF_A_FILE = 256, 64
 """Of 64 KiB: of all files of a source together, but at least the first and the last of each looked into."""
 MOST_FILES = 512
 """Of more, this many are looked into, evenly spread; of all the names and sizes count."""
-OF_TRAINING = (
-    *(key for key, entry in SETTINGS.items() if entry.learnt and key.startswith("training.")),
-    "data.group_by_length", "mode.kind", "mode.overfit_batches",
-)  # fmt: skip
-OF_ENGINE = tuple(key for key, entry in SETTINGS.items() if entry.learnt and key.startswith("engine."))
-OF_DATA = (
-    "data.validation_rows", "data.concatenate", "data.min_characters", "data.max_characters", "data.too_long",
-)  # fmt: skip
-OF_MODEL = ("task", "model.init", "peft.method", "peft.rank", "peft.alpha", "peft.targets")
-OF_TOKENIZER = ("model.source_language", "model.target_language", "model.chat_template")
+_LEARNT = [key for key, entry in SETTINGS.items() if entry.learnt]
+COMPARED: Mapping[Part, tuple[str, ...]] = {
+    "data": (
+        "data.validation_rows", "data.concatenate", "data.min_characters", "data.max_characters", "data.too_long",
+    ),
+    "model": ("task", "model.init", "peft.method", "peft.rank", "peft.alpha", "peft.targets"),
+    "tokenizer": ("model.source_language", "model.target_language", "model.chat_template"),
+    "batch": ("batch.sequence_length", "batch.target_length"),
+    "training": (
+        *(key for key in _LEARNT if key.startswith("training.")),
+        "data.group_by_length", "mode.kind", "mode.overfit_batches",
+    ),
+    "engine": tuple(key for key in _LEARNT if key.startswith("engine.")),
+}  # fmt: skip
+"""Part -> key paths of the RunConfig."""
 
 
 def sequences_of_a_step(config: RunConfig, world_size: int) -> int:
@@ -179,22 +184,15 @@ def settings_now(config: RunConfig, folder: Path, world_size: int | None = None)
     """
     count = world_size or processes(config)
     architecture = {**(config.model.architecture or {}), **config.model.architecture_overrides}
-    return {
-        "data": {**_of(config, OF_DATA), **_sources(config, folder)},
-        "model": {
-            **_of(config, OF_MODEL),
-            **{f"model.architecture.{key}": value for key, value in sorted(architecture.items())},
-            **_base_weights(config, folder),
-        },
-        "tokenizer": _of(config, OF_TOKENIZER),
-        "batch": {
-            SEQUENCES: sequences_of_a_step(config, count),
-            **_of(config, ("batch.sequence_length", "batch.target_length")),
-        },
-        "processes": {"processes": count},
-        "training": _of(config, OF_TRAINING),
-        "engine": _of(config, OF_ENGINE),
+    settings: dict[str, dict[str, Any]] = {
+        part: {key: config.value(key) for key in keys} for part, keys in COMPARED.items()
     }
+    settings["data"] |= _sources(config, folder)
+    settings["model"] |= {f"model.architecture.{key}": value for key, value in sorted(architecture.items())}
+    settings["model"] |= _base_weights(config, folder)
+    settings["batch"][SEQUENCES] = sequences_of_a_step(config, count)
+    settings["processes"] = {"processes": count}
+    return settings
 
 
 def files_identity(paths: Iterable[Path]) -> dict[str, Any]:
@@ -210,10 +208,6 @@ def files_identity(paths: Iterable[Path]) -> dict[str, Any]:
             digest.update(sampled_digest(path, blocks).encode())
     changed_s = max((path.stat().st_mtime for path in files), default=0.0)
     return {"files": len(files), "bytes": sum(sizes), "sample": digest.hexdigest(), CHANGED_S: changed_s}
-
-
-def _of(config: RunConfig, keys: Iterable[str]) -> dict[str, Any]:
-    return {key: config.value(key) for key in keys}
 
 
 def _sources(config: RunConfig, folder: Path) -> dict[str, Any]:

@@ -37,14 +37,13 @@ from trainwiz.core.text import object_in, text_in
 
 # The runs of this user wherever they lie: a line for each start, in the user's data folder.
 
-REGISTRY = "runs.jsonl"
 MOST_BYTES = 64 * 1024
 """No more than this is read, from the end: some hundred starts."""
 
 
 def registry_path() -> Path:
     """`~/.local/share/trainwiz/runs.jsonl` on Linux; it need not exist."""
-    return Path(platformdirs.user_data_dir("trainwiz")) / REGISTRY
+    return Path(platformdirs.user_data_dir("trainwiz")) / "runs.jsonl"
 
 
 def record_run(folder: RunFolder) -> None:
@@ -162,14 +161,18 @@ def find_run(text: str, root: Path = DEFAULT_ROOT, *, whole: bool = False) -> Ru
     """
     # "." and ".." are folders and no names.
     is_name = bool(text) and Path(text).name == text and text != ".."
-    for path in (*([root / text] if is_name else ()), *([Path(text)] if text else ())):
-        if RunFolder(path).is_run():
-            return RunFolder(path if path.name not in ("", "..") else path.resolve())
+    if is_name and RunFolder(root / text).is_run():
+        return RunFolder(root / text)
+    if text and RunFolder(Path(text)).is_run():
+        path = Path(text)
+        return RunFolder(path if path.name not in ("", "..") else path.resolve())
     here = sorted(run_folders(root), key=lambda folder: folder.path.name, reverse=True)
     elsewhere = recorded_runs() if is_name else []
-    named = [folder for folder in elsewhere if folder.path.name == text]
-    alike = (_alike(text, here) or _alike(text, elsewhere)) if is_name else []
-    found = named if named or whole else alike
+    ways = (str.__eq__,) if whole else (str.__eq__, str.startswith, str.__contains__)
+    found: list[RunFolder] = []
+    for fits in ways if is_name else ():
+        for place in (here, elsewhere):
+            found = found or [folder for folder in place if fits(folder.path.name, text)]
     if len(found) == 1:
         return found[0]
     # As Python writes it, so that what cannot be seen is seen.
@@ -180,7 +183,7 @@ def find_run(text: str, root: Path = DEFAULT_ROOT, *, whole: bool = False) -> Ru
         raise usage_error("ambiguous_run", text, message)
     _refuse_folder(text, root)
     names = [folder.path.name for folder in (*here, *elsewhere)]
-    near = [folder.path.name for folder in alike] or difflib.get_close_matches(text, names, cutoff=0.4)
+    near = [name for name in names if text and text in name] or difflib.get_close_matches(text, names, cutoff=0.4)
     if near:
         message = tr("There is no run {text}. Did you mean {guess}?", text=shown, guess=tr(" or ").join(near[:3]))
     elif names:
@@ -193,12 +196,6 @@ def find_run(text: str, root: Path = DEFAULT_ROOT, *, whole: bool = False) -> Ru
             root=root,
         )
     raise usage_error("no_such_run", text, message)
-
-
-def _alike(text: str, folders: list[RunFolder]) -> list[RunFolder]:
-    """Those whose name begins with the text; where none does, those that hold it."""
-    begin = [folder for folder in folders if folder.path.name.startswith(text)]
-    return begin or [folder for folder in folders if text in folder.path.name]
 
 
 def _refuse_folder(text: str, root: Path) -> None:
@@ -411,12 +408,7 @@ def remove_run(folder: RunFolder) -> None:
 
 def _delete(path: Path) -> None:
     """Out of sight in one step: half a run is never found, and a start at this moment finds none."""
-    hidden = path.with_name(f".{path.name}.removing")
-    try:
-        path.rename(hidden)
-    except OSError:
-        # A mount point, a name that gets too long, a closed parent: then where it stands.
-        hidden = path
+    hidden = path.rename(path.with_name(f".{path.name}.removing"))
     try:
         shutil.rmtree(hidden)
     except OSError:

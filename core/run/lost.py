@@ -238,7 +238,7 @@ def _is_elsewhere(recorded: str, run: RunFolder) -> bool:
 def _was_restarted(state: RunState) -> bool:
     """Same host, another boot, and no heartbeat in this boot: another computer of that name would have one."""
     then, now = (state.machine or "").split(" "), machine_identity().split(" ")
-    if len(then) != len(now) or then[0] != now[0] or then[1:2] == now[1:2] or state.heartbeat_s is None:
+    if then[0] != now[0] or then[1:2] == now[1:2] or state.heartbeat_s is None:
         return False
     return state.heartbeat_s < boot_time_s()
 

@@ -53,7 +53,7 @@ def run_hardware(*, as_json: bool, measure: bool = False) -> int:
 
 def _measure(machine: Machine) -> bool:
     """Of each kind of GPU that programs see, or of the CPU where there is none; False where Ctrl-C ended it."""
-    kinds = {gpu_key(machine.accelerator, gpu.name, gpu.memory_total_bytes): gpu for gpu in machine.visible_gpus}
+    kinds = {gpu_key(machine.accelerator, gpu): gpu for gpu in machine.visible_gpus}
     device = machine.accelerator if kinds else "cpu"
     measured: list[tuple[Gpu, ...]] = [(gpu,) for gpu in kinds.values()] or [()]
     try:

@@ -37,7 +37,7 @@ def test_what_was_appended_last_is_loaded_first_whatever_the_clock_said() -> Non
 
 def test_other_machines_are_left_out() -> None:
     append(measurement(machine="cpu:Another CPU:8 cores"))
-    append(measurement(machine=gpu_key("cuda", "RTX 3090", 24 * GIB)))
+    append(measurement(machine=gpu_key("cuda", CARD)))
     assert load(HERE) == ()
     card = Gpu(0, name="RTX 3090", memory_total_bytes=24 * GIB - 5_000_000)
     with_gpu = replace(HERE, accelerator="cuda", gpus=(card,))
