@@ -139,7 +139,7 @@ class Measurement:
     """Tokens of a usual batch's rows, as the plan's time was computed with; None: `length`."""
     usual_target_length: int | None = None
     evaluation_peak_bytes: int | None = None
-    """Allocated at most while held-out rows were evaluated or text was generated, where that was more than training."""
+    """Of older lines: allocated at most while held-out rows were evaluated, where that was more than training."""
     largest_note: str = ""
     """What ended the search for the largest micro-batch."""
     padded: bool | None = None
@@ -183,7 +183,7 @@ class Measurement:
         positive = (self.micro_batch, self.accumulation, self.world_size, self.length, self.steps, self.step_low_s)
         return (
             all(0 <= value < MOST for value in numbers)
-            and all(value > 0 for value in positive)
+            and min(positive) > 0
             and self.step_low_s <= self.step_s <= self.step_high_s
             and _is_date(self.measured_at)
         )

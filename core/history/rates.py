@@ -22,8 +22,6 @@ from trainwiz.core.text import object_in, objects_in, parse_json, plain_text
 
 # rates.json beside history.jsonl.
 
-MOST_KEPT = 32
-"""The newest ones; a machine has a kind or two of devices and some numbers of threads."""
 METHOD = "2"
 """Of the measuring. What was measured in another way is measured anew."""
 
@@ -46,7 +44,7 @@ def keep_rates(rates: Rates) -> None:
     path = rates_path()
     path.parent.mkdir(parents=True, exist_ok=True)
     others = [one for one in _read() if (one.device, one.threads) != (rates.device, rates.threads)]
-    write_json_atomic(path, {"rates": [one.to_json() for one in (rates, *others)][:MOST_KEPT]})
+    write_json_atomic(path, {"rates": [one.to_json() for one in (rates, *others)]})
 
 
 def _read() -> list[Rates]:
@@ -103,13 +101,12 @@ def measure_rates(
         "nice": niceness,
     }
     found = object_in(_asked(order, limit_s, is_cancelled))
-    if "rates" not in found:
-        raise _cannot(plain_text(found.get("problem") or tr("the process ended without a result"), 300))
     told = {"device": key, "threads": threads, "day": datetime.now().date().isoformat()}
     try:
-        return Rates.from_json({**object_in(found["rates"]), **told, "versions": _versions(machine, key)})
+        return Rates.from_json({**object_in(found.get("rates")), **told, "versions": _versions(machine, key)})
     except (KeyError, TypeError, ValueError) as error:
-        raise _cannot(tr("the process wrote an invalid result")) from error
+        problem = found.get("problem") or tr("the process ended without a result")
+        raise _cannot(plain_text(problem, 300)) from error
 
 
 def _cannot(reason: str) -> CannotRunError:

@@ -82,11 +82,12 @@ def _is_as_planned(planned: Row, engine: Row) -> bool:
         "micro_batch_size": planned.get("micro_batch"),
         "gradient_accumulation_steps": planned.get("accumulation"),
     }
-    if not key.startswith(f"{device}:") or any(engine.get(name, size) != size for name, size in sizes.items()):
+    if any(engine.get(name, size) != size for name, size in sizes.items()):
         return False
     if device == "cpu":
         return key == cpu_key(host.cpu_model(), host.count_cores())
-    return engine.get("device_name") is None or f":{engine['device_name']}:" in key
+    card = engine.get("device_name")
+    return key.startswith(f"{device}:") and (card is None or f":{card}:" in key)
 
 
 def _number(row: Row, name: str) -> float:
@@ -133,12 +134,7 @@ def _peaks(rows: Iterable[Row]) -> dict[str, int | None]:
             training = allocated
         reserved = whole_in(row.get("peak_reserved_bytes"))
         seen, evaluated = max(seen, allocated), False
-    whose = (
-        {"evaluation_peak_bytes": seen}
-        if training is not None and seen > training
-        else {"peak_reserved_bytes": reserved}
-    )
-    return {"peak_allocated_bytes": training, **whose}
+    return {"peak_allocated_bytes": training, "peak_reserved_bytes": reserved if training == seen else None}
 
 
 def _sampled(run: RunFolder) -> Peaks:

@@ -163,8 +163,7 @@ def write_phase(
     folder: RunFolder, phase: Phase, step: int | None = None, detail: str = "", since_s: float | None = None
 ) -> None:
     """`since_s`: when the phase began (Unix time), now without it. Raises OSError."""
-    began_s = time.time() if since_s is None else since_s
-    document = {"phase": phase, "since_s": began_s, "step": step, "detail": detail}
+    document = {"phase": phase, "since_s": since_s or time.time(), "step": step, "detail": detail}
     try:
         write_json_atomic(folder.file(PHASE_JSON), document)
     except OSError:

@@ -6,6 +6,7 @@ import hashlib
 import math
 import time
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -198,16 +199,17 @@ def settings_now(config: RunConfig, folder: Path, world_size: int | None = None)
 def files_identity(paths: Iterable[Path]) -> dict[str, Any]:
     """How many files, their bytes, and a hash of names, sizes and samples. Raises OSError."""
     files = sorted(paths)
-    sizes = [path.stat().st_size for path in files]
+    found = [path.stat() for path in files]
     step = max(1, math.ceil(len(files) / MOST_FILES))
     blocks = max(2, min(MOST_BLOCKS_OF_A_FILE, MOST_BLOCKS // max(1, len(files))))
     digest = hashlib.blake2b(digest_size=16)
-    for number, (path, size) in enumerate(zip(files, sizes, strict=True)):
-        digest.update(f"{path.name}:{size};".encode(errors="surrogateescape"))
+    for number, (path, state) in enumerate(zip(files, found, strict=True)):
+        digest.update(f"{path.name}:{state.st_size};".encode(errors="surrogateescape"))
         if number % step == 0:
             digest.update(sampled_digest(path, blocks).encode())
-    changed_s = max((path.stat().st_mtime for path in files), default=0.0)
-    return {"files": len(files), "bytes": sum(sizes), "sample": digest.hexdigest(), CHANGED_S: changed_s}
+    changed_s = max((state.st_mtime for state in found), default=0.0)
+    size = sum(state.st_size for state in found)
+    return {"files": len(files), "bytes": size, "sample": digest.hexdigest(), CHANGED_S: changed_s}
 
 
 def _sources(config: RunConfig, folder: Path) -> dict[str, Any]:
@@ -215,10 +217,8 @@ def _sources(config: RunConfig, folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {"data.sources": len(train), "data.validation_sources": len(held)}
     for key, source in (*train, *held):
         found |= {f"{key}.{name}": value for name, value in source.model_dump(exclude={"name"}).items()}
-        try:
+        with suppress(TrainwizError, OSError):
             found[key] = {**files_identity(find_files(source, key, folder, ask=False).files), NAME: source.name}
-        except (TrainwizError, OSError):
-            continue
     return found
 
 

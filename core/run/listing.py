@@ -330,7 +330,7 @@ def _flat(node: Any, path: str) -> dict[str, Any]:
         return {path: node}
     found: dict[str, Any] = {}
     for key, value in node.items():
-        found |= _flat(value, f"{path}.{key}" if path else str(key))
+        found |= _flat(value, f"{path}.{key}".lstrip("."))
     return found
 
 
