@@ -220,16 +220,16 @@ MOST_COUNTED_ACCUMULATION = 2
 """The memory of a step is the same from the second micro-batch on."""
 
 
-def model_digest(model_config: str) -> str:
-    """Name of a model in the history: of its config as JSON with sorted keys (Workload.model_config)."""
-    return hashlib.sha256(model_config.encode()).hexdigest()[:16]
+def text_digest(text: str) -> str:
+    """Name in the history of what this text describes: a model by its config (Workload.model_config), or rows."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def data_digest(config: RunConfig) -> str:
-    """Name of the rows of a run in the history, by where they come from and how they are read."""
-    data = config.data
-    known = [source.model_dump() for source in data.sources], data.min_characters, data.max_characters, data.concatenate
-    return hashlib.sha256(json.dumps([*known, bool(data.streaming)], default=str).encode()).hexdigest()[:16]
+    """Name of the rows of a run, by where they come from and how they are read."""
+    data, sources = config.data, [source.model_dump() for source in config.data.sources]
+    known = [sources, data.min_characters, data.max_characters, data.concatenate, bool(data.streaming)]
+    return text_digest(json.dumps(known, default=str))
 
 
 def of_devices(
@@ -271,7 +271,7 @@ def same_model(measurement: Measurement, work: Workload) -> bool:
     """The same model trained in the same way on the same kind of device; batch, lengths and checkpointing may differ."""
     return (
         bool(work.model_config)
-        and measurement.model == model_digest(work.model_config)
+        and measurement.model == text_digest(work.model_config)
         and _same(measurement, work, "task lora_targets")
         and _same_way(measurement, work)
     )

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -93,17 +93,12 @@ def measure_rates(
     if not machine.libraries.has("torch"):
         raise without(("torch",), machine)
     threads = max(1, threads or machine.cpu_cores) if device == "cpu" else None
-    order = {
-        "device": device,
-        "uuid": gpus[0].uuid if device == "cuda" else None,
-        "threads": threads,
-        "limit_s": limit_s,
-        "nice": niceness,
-    }
+    uuid = gpus[0].uuid if device == "cuda" else None
+    order = {"device": device, "uuid": uuid, "threads": threads, "limit_s": limit_s, "nice": niceness}
     found = object_in(_asked(order, limit_s, is_cancelled))
-    told = {"device": key, "threads": threads, "day": datetime.now().date().isoformat()}
+    known = {"device": key, "threads": threads, "versions": _versions(machine, key)}
     try:
-        return Rates.from_json({**object_in(found.get("rates")), **told, "versions": _versions(machine, key)})
+        return Rates.from_json({**object_in(found.get("rates")), **known, "day": date.today().isoformat()})
     except (KeyError, TypeError, ValueError) as error:
         problem = found.get("problem") or tr("the process ended without a result")
         raise _cannot(plain_text(problem, 300)) from error

@@ -109,13 +109,8 @@ def _newest_first(folders: Iterable[RunFolder]) -> list[RunSummary]:
 
 def run_folders(root: Path) -> list[RunFolder]:
     """The run folders directly below `root`, in no order."""
-    try:
-        with os.scandir(root) as entries:
-            paths = [Path(entry.path) for entry in entries if not entry.name.startswith(".")]
-    except OSError:
-        return []
-    # is_run() is false for what cannot be looked at, like a link to itself.
-    return [folder for folder in map(RunFolder, paths) if folder.is_run()]
+    # Neither glob nor is_run() raises for what cannot be looked at, like a closed folder or a link to itself.
+    return [folder for folder in map(RunFolder, root.glob("[!.]*")) if folder.is_run()]
 
 
 def summarize_run(folder: RunFolder, read: RunState | None = None) -> RunSummary:
@@ -184,17 +179,9 @@ def find_run(text: str, root: Path = DEFAULT_ROOT, *, whole: bool = False) -> Ru
     _refuse_folder(text, root)
     names = [folder.path.name for folder in (*here, *elsewhere)]
     near = [name for name in names if text and text in name] or difflib.get_close_matches(text, names, cutoff=0.4)
+    message = tr("There is no run {text}. `trainwiz runs list` shows all runs.", text=shown)
     if near:
         message = tr("There is no run {text}. Did you mean {guess}?", text=shown, guess=tr(" or ").join(near[:3]))
-    elif names:
-        message = tr("There is no run {text}. `trainwiz runs list` shows all runs.", text=shown)
-    else:
-        message = tr(
-            "There is no run {text}. There are no runs in {root}/ yet; `trainwiz --profile cpu-demo --yes` creates "
-            "one.",
-            text=shown,
-            root=root,
-        )
     raise usage_error("no_such_run", text, message)
 
 

@@ -296,8 +296,7 @@ def _read(run: RunFolder, now_s: float, lock: RunLock | None) -> RunState:
 
 
 def _as_lost(state: RunState, run: RunFolder, message: str) -> RunState:
-    remedy = f"trainwiz runs resume {name_for_commands(run.path)}"
-    exit_ = RunExit(code=1, cause="unknown", message=message, remedy=remedy)
+    exit_ = RunExit(1, "unknown", message, remedy=f"trainwiz runs resume {name_for_commands(run.path)}")
     return dataclasses.replace(state, status="lost", ended_s=state.heartbeat_s, exit=exit_)
 
 
