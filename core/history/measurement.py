@@ -180,11 +180,10 @@ class Measurement:
     def is_sound(self) -> bool:
         """The numbers are those of a step: what a file says may be anything."""
         numbers = [value for value in asdict(self).values() if isinstance(value, int | float)]
-        positive = (self.micro_batch, self.accumulation, self.world_size, self.length, self.steps, self.step_low_s)
         return (
             all(0 <= value < MOST for value in numbers)
-            and min(positive) > 0
-            and self.step_low_s <= self.step_s <= self.step_high_s
+            and min(self.micro_batch, self.accumulation, self.world_size, self.length, self.steps) > 0
+            and 0 < self.step_low_s <= self.step_s <= self.step_high_s
             and _is_date(self.measured_at)
         )
 

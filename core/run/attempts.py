@@ -160,7 +160,7 @@ def read_phase(folder: RunFolder) -> PhaseNow | None:
 
 
 def write_phase(
-    folder: RunFolder, phase: Phase, step: int | None = None, detail: str = "", since_s: float | None = None
+    folder: RunFolder, phase: Phase, step: int | None = None, detail: str = "", since_s: float = 0.0
 ) -> None:
     """`since_s`: when the phase began (Unix time), now without it. Raises OSError."""
     document = {"phase": phase, "since_s": since_s or time.time(), "step": step, "detail": detail}

@@ -136,8 +136,8 @@ def _words(what: str, old: Any, new: Any) -> str:
         tr("{n} file(s), {size} bytes", n=_text(value.get("files")), size=_text(value.get("bytes")))
         for value in (old, new)
     )
-    where = f" ({new[NAME]})" if new.get(NAME) else ""
-    return f"{what}{where}: {was} → {now if was != now else tr('the same size with different content')}"
+    now = now if was != now else tr("the same size with different content")
+    return f"{what} ({new.get(NAME)}): {was} → {now}"
 
 
 def _text(value: Any) -> str:

@@ -364,8 +364,12 @@ def check_removable(folder: RunFolder, lock: RunLock | None = None) -> None:
         raise usage_error("not_removable", str(path), message)
     state = read_state(folder, lock=lock)
     if state.is_active:
-        words = {"name": path.name, "status": tr(state.status), "typed": name_for_commands(path)}
-        message = tr("{name} is {status}; stop it first: trainwiz runs stop {typed}", **words)
+        message = tr(
+            "{name} is {status}; stop it first: trainwiz runs stop {typed}",
+            name=path.name,
+            status=tr(state.status),
+            typed=name_for_commands(path),
+        )
         raise usage_error("run_is_active", str(path), message)
 
 

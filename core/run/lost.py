@@ -44,7 +44,7 @@ class ProcessId:
         now = identify(self.pid)
         if now is None:
             return False
-        if self.start_ticks is not None and now.start_ticks is not None:
+        if None not in (self.start_ticks, now.start_ticks):
             return self.start_ticks == now.start_ticks
         return abs(self.create_time - now.create_time) <= CREATE_TIME_TOLERANCE_S
 
@@ -126,6 +126,7 @@ LockSeen = Literal["held", "free", "unknown"]
 """unknown: there is no lock file, it may not be read, or the file system knows no locks."""
 
 
+@dataclass(frozen=True, slots=True)
 class RunLock:
     """An exclusive `flock` on the run folder's lock file.
 
@@ -133,10 +134,9 @@ class RunLock:
     it clears up after a killed keeper. Children made by exec do not inherit it.
     """
 
-    def __init__(self, descriptor: int, note: str | None = None) -> None:
-        self.descriptor = descriptor
-        self.note = note
-        """Why nothing is locked, where the file system knows no locks."""
+    descriptor: int
+    note: str | None = None
+    """Why nothing is locked, where the file system knows no locks."""
 
     @classmethod
     def take(cls, folder: Path, wait_s: float = 0.0) -> RunLock | None:

@@ -255,8 +255,8 @@ def _of_type(expected: Any, value: Any) -> Any:
     if kind is Literal:
         return value if value in parts else None
     if kind in (list, tuple):
-        items = [_of_type(parts[0], item) for item in value] if isinstance(value, list) else None
-        return None if items is None else kind(item for item in items if item is not None)
+        items = [_of_type(parts[0], item) for item in value] if isinstance(value, list) else []
+        return kind(item for item in items if item is not None)
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         return read_object(kind, value)
     if kind is float:
