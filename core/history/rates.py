@@ -34,8 +34,7 @@ def rates_path() -> Path:
 def kept_rates(machine: Machine) -> tuple[Rates, ...]:
     """Of all devices of this machine with the libraries and drivers that are here now, the newest first; () for a machine
     that is only planned. What cannot be read of the file is left out."""
-    keys = keys_of(machine)
-    here = (rates for rates in (_read() if keys else ()) if rates.device in keys)
+    here = (rates for rates in _read() if rates.device in keys_of(machine))
     return tuple(rates for rates in here if rates.versions == _versions(machine, rates.device))
 
 

@@ -161,15 +161,15 @@ def inspect_checkpoint(path: Path) -> Checkpoint:
     """
     named = CHECKPOINT_NAME.fullmatch(path.name)
     step, modified_s = int(named[1]) if named else -1, 0.0
+    problem: str | None = tr("{name} is incomplete", name=TRAINER_STATE)
     try:
         modified_s = path.stat().st_mtime
+        open_file(path / TRAINER_STATE).close()
         held = (read_json(path / TRAINER_STATE, MOST_STATE_BYTES) or {}).get("global_step")
-        if not (path / TRAINER_STATE).is_file():
-            problem: str | None = tr("{name} is missing: the save was interrupted", name=TRAINER_STATE)
-        elif type(held) is not int or held < 0:
-            problem = tr("{name} is incomplete", name=TRAINER_STATE)
-        else:
+        if type(held) is int and held >= 0:
             step, problem = held, _changed_since_seal(path) or _problem(path)
+    except (FileNotFoundError, NotADirectoryError):
+        problem = tr("{name} is missing: the save was interrupted", name=TRAINER_STATE)
     except OSError as error:
         problem = tr("it cannot be read: {reason}", reason=os_reason(error))
     return Checkpoint(path, step, modified_s, problem)

@@ -117,8 +117,8 @@ class _Named:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def __get__(self, run: Any, owner: Any) -> Path:
-        return Path(run.path / self.name)
+    def __get__(self, run: RunFolder, owner: type) -> Path:
+        return run.path / self.name
 
 
 @dataclass(frozen=True, slots=True)

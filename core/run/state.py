@@ -255,7 +255,9 @@ def _of_type(expected: Any, value: Any) -> Any:
     if kind is Literal:
         return value if value in parts else None
     if kind in (list, tuple):
-        items = [_of_type(parts[0], item) for item in value] if isinstance(value, list) else []
+        if not isinstance(value, list):
+            return None
+        items = (_of_type(parts[0], item) for item in value)
         return kind(item for item in items if item is not None)
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         return read_object(kind, value)
