@@ -312,7 +312,7 @@ def _architecture(config: str, task: str) -> Architecture | None:
 
 
 def measured_start(work: Workload, measurements: Sequence[Measurement]) -> Range | None:
-    """Seconds of a run that no step takes (imports, model, data, closing), from whole runs of the same model."""
+    """Seconds of a run that no step takes (imports, model, data), from whole runs of the same model."""
     runs = (one.start_s for one in measurements if one.source == "run" and one.start_s and same_model(one, work))
     seconds = [start_s for start_s in runs if start_s][:COMPARED]
     return Range(min(seconds) / START_FACTOR, max(seconds) * START_FACTOR) if seconds else None

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,42 +19,23 @@ from trainwiz.core.files import append_line, is_file
 from trainwiz.core.hardware.machine import Gpu, Machine, Rates
 from trainwiz.core.lines import objects_from_the_end
 from trainwiz.core.run.folder import write_atomic
-from trainwiz.core.run.lost import RunLock
 
 if TYPE_CHECKING:
     from trainwiz.core.config import RunConfig
 
 
-@dataclass(frozen=True, slots=True)
-class Steps:
-    """Seconds of steps: `count` of them."""
-
-    count: int
-    median_s: float
-    low_s: float
-    high_s: float
-
-    def to_json(self) -> dict[str, Any]:
-        """As a measurement has it."""
-        return {"steps": self.count, "step_s": self.median_s, "step_low_s": self.low_s, "step_high_s": self.high_s}
-
-
-def steps_of(timed: Sequence[tuple[float, int]]) -> Steps | None:
-    """From (mean seconds of a step, how many steps it is the mean of); None without any."""
+def steps_of(timed: Sequence[tuple[float, int]]) -> dict[str, Any]:
+    """`steps`, `step_s`, `step_low_s` and `step_high_s` of a Measurement, from (mean seconds of a step, how many steps it is
+    the mean of); empty without any."""
     known = sorted((seconds, count) for seconds, count in timed if seconds > 0 and count > 0)
-    total = sum(count for _, count in known)
-    if not total:
-        return None
-    return Steps(total, _quantile(known, total, 0.5), _quantile(known, total, 0.1), _quantile(known, total, 0.9))
+    ends = list(accumulate(count for _, count in known))
+    if not ends:
+        return {}
 
+    def at(share: float) -> float:
+        return known[bisect_left(ends, share * ends[-1])][0]
 
-def _quantile(known: Sequence[tuple[float, int]], total: int, share: float) -> float:
-    reached = 0
-    for seconds, count in known:
-        reached += count
-        if reached >= share * total:
-            return seconds
-    return known[-1][0]
+    return {"steps": ends[-1], "step_s": at(0.5), "step_low_s": at(0.1), "step_high_s": at(0.9)}
 
 
 # Keys of devices: what a measurement was made on, and whether it counts for the devices of a plan.
@@ -61,10 +43,10 @@ def _quantile(known: Sequence[tuple[float, int]], total: int, share: float) -> f
 GIB = 1024**3
 
 
-def gpu_key(device: str, name: str | None, memory_bytes: int | None) -> str:
+def gpu_key(device: str, gpu: Gpu) -> str:
     """ "cuda:NVIDIA GeForce RTX 3080:10 GiB". Two cards of one kind are alike."""
-    memory = "unknown memory" if memory_bytes is None else f"{round(memory_bytes / GIB)} GiB"
-    return f"{device}:{name or 'unknown GPU'}:{memory}"
+    memory = "unknown memory" if gpu.memory_total_bytes is None else f"{round(gpu.memory_total_bytes / GIB)} GiB"
+    return f"{device}:{gpu.name or 'unknown GPU'}:{memory}"
 
 
 def cpu_key(model: str | None, cores: int) -> str:
@@ -79,7 +61,7 @@ def device_key(machine: Machine, device: str, gpus: Sequence[Gpu] = ()) -> str |
     """
     if device == "cpu":
         return cpu_key(machine.cpu_model, machine.cpu_cores)
-    keys = {gpu_key(device, gpu.name, gpu.memory_total_bytes) for gpu in gpus}
+    keys = {gpu_key(device, gpu) for gpu in gpus}
     return keys.pop() if len(keys) == 1 else None
 
 
@@ -87,13 +69,13 @@ def keys_of(machine: Machine) -> frozenset[str]:
     """Keys of everything that this machine can compute on; none for a machine that is only planned."""
     if machine.hypothetical:
         return frozenset()
-    keys = {gpu_key(machine.accelerator, gpu.name, gpu.memory_total_bytes) for gpu in machine.gpus}
+    keys = {gpu_key(machine.accelerator, gpu) for gpu in machine.gpus}
     return frozenset({cpu_key(machine.cpu_model, machine.cpu_cores), *keys})
 
 
-def short_names(keys: Iterable[str]) -> str:
-    """For a sentence: "NVIDIA GeForce RTX 3080" of each key."""
-    return ", ".join(sorted({key.split(":")[1] for key in keys}))
+def short_name(key: str) -> str:
+    """For a sentence: "NVIDIA GeForce RTX 3080"."""
+    return key.split(":")[1]
 
 
 # Measurement: the pace and the peak of real steps on this machine, with all that they depend on.
@@ -141,7 +123,7 @@ class Measurement:
     tokens_per_step: float | None = None
     """Tokens a step that were computed, padding included: the mean of the measured steps."""
     start_s: float | None = None
-    """Seconds of a run that no step took: imports, model, data, closing."""
+    """Seconds to the first step of a run: imports, model, data."""
     peak_allocated_bytes: int | None = None
     peak_reserved_bytes: int | None = None
     device_used_bytes: int | None = None
@@ -157,7 +139,7 @@ class Measurement:
     """Tokens of a usual batch's rows, as the plan's time was computed with; None: `length`."""
     usual_target_length: int | None = None
     evaluation_peak_bytes: int | None = None
-    """Allocated at most while held-out rows were evaluated or text was generated, where that was more than training."""
+    """Of older lines: allocated at most while held-out rows were evaluated, where that was more than training."""
     largest_note: str = ""
     """What ended the search for the largest micro-batch."""
     padded: bool | None = None
@@ -198,11 +180,10 @@ class Measurement:
     def is_sound(self) -> bool:
         """The numbers are those of a step: what a file says may be anything."""
         numbers = [value for value in asdict(self).values() if isinstance(value, int | float)]
-        positive = (self.micro_batch, self.accumulation, self.world_size, self.length, self.steps, self.step_low_s)
         return (
             all(0 <= value < MOST for value in numbers)
-            and all(value > 0 for value in positive)
-            and self.step_low_s <= self.step_s <= self.step_high_s
+            and min(self.micro_batch, self.accumulation, self.world_size, self.length, self.steps) > 0
+            and 0 < self.step_low_s <= self.step_s <= self.step_high_s
             and _is_date(self.measured_at)
         )
 
@@ -238,16 +219,16 @@ MOST_COUNTED_ACCUMULATION = 2
 """The memory of a step is the same from the second micro-batch on."""
 
 
-def model_digest(model_config: str) -> str:
-    """Name of a model in the history: of its config as JSON with sorted keys (Workload.model_config)."""
-    return hashlib.sha256(model_config.encode()).hexdigest()[:16]
+def text_digest(text: str) -> str:
+    """Name in the history of what this text describes: a model by its config (Workload.model_config), or rows."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def data_digest(config: RunConfig) -> str:
-    """Name of the rows of a run in the history, by where they come from and how they are read."""
-    data = config.data
-    known = [source.model_dump() for source in data.sources], data.min_characters, data.max_characters, data.concatenate
-    return hashlib.sha256(json.dumps([*known, bool(data.streaming)], default=str).encode()).hexdigest()[:16]
+    """Name of the rows of a run, by where they come from and how they are read."""
+    data, sources = config.data, [source.model_dump() for source in config.data.sources]
+    known = [sources, data.min_characters, data.max_characters, data.concatenate, bool(data.streaming)]
+    return text_digest(json.dumps(known, default=str))
 
 
 def of_devices(
@@ -259,19 +240,13 @@ def of_devices(
     tf32: bool | None = None,
 ) -> tuple[Measurement, ...]:
     """Those made on the devices that a plan chose; where given, with as many CPU `threads` for each process, or with
-    or without `tf32` on a GPU, which are another pace.
-
-    Order is kept.
-    """
+    or without `tf32` on a GPU, which are another pace. Order is kept."""
     key = device_key(machine, device, gpus)
-    if key is None:
-        return ()
-    threads = threads if device == "cpu" else None
-    tf32 = tf32 if device == "cuda" else None
     return tuple(
         measured
         for measured in measurements
         if measured.machine == key
+        # Of a GPU no measurement has threads, of a CPU none TF32.
         and (threads is None or measured.threads in (None, threads))
         and (tf32 is None or measured.tf32 in (None, tf32))
     )
@@ -281,29 +256,23 @@ def rates_for(
     kept: Sequence[Rates], machine: Machine, device: str, gpus: Sequence[Gpu], threads: int | None
 ) -> Rates | None:
     """Those of the devices that a plan chose, with as many CPU threads; None where there are none."""
-    key, threads = device_key(machine, device, gpus), threads if device == "cpu" else None
-    return next((one for one in kept if key is not None and (one.device, one.threads) == (key, threads)), None)
+    wanted = device_key(machine, device, gpus), threads if device == "cpu" else None
+    return next((rates for rates in kept if (rates.device, rates.threads) == wanted), None)
+
+
+def same_kind(measurement: Measurement, work: Workload) -> bool:
+    """Another model, or the same, by the same kernels on the same kind of device: its pace over its formula says
+    something of this one's."""
+    return bool(measurement.config) and _same_way(measurement, work)
 
 
 def same_model(measurement: Measurement, work: Workload) -> bool:
     """The same model trained in the same way on the same kind of device; batch, lengths and checkpointing may differ."""
     return (
         bool(work.model_config)
-        and measurement.machine.startswith(f"{work.device}:")
-        and measurement.model == model_digest(work.model_config)
-        and _same(measurement, work, "task precision base_precision attention strategy offload world_size lora_targets")
-        and (measurement.lora_rank > 0) == work.lora
-    )
-
-
-def same_kind(measurement: Measurement, work: Workload) -> bool:
-    """Another model, or the same, by the same kernels on the same kind of device: its pace over its formula says
-    something of this one's."""
-    return (
-        bool(measurement.config)
-        and measurement.machine.startswith(f"{work.device}:")
-        and _same(measurement, work, "precision base_precision attention strategy offload world_size")
-        and (measurement.lora_rank > 0) == work.lora
+        and measurement.model == text_digest(work.model_config)
+        and _same(measurement, work, "task lora_targets")
+        and _same_way(measurement, work)
     )
 
 
@@ -316,6 +285,14 @@ def same_work(measurement: Measurement, work: Workload) -> bool:
         and _same(measurement, work, "micro_batch length checkpointing optimizer lora_rank loss_chunk")
         and _same(measurement, work, "padded lora_dropout label_smoothing clipping", may_be_silent=True)
         and same_model(measurement, work)
+    )
+
+
+def _same_way(measurement: Measurement, work: Workload) -> bool:
+    return (
+        measurement.machine.startswith(f"{work.device}:")
+        and _same(measurement, work, "precision base_precision attention strategy offload world_size")
+        and (measurement.lora_rank > 0) == work.lora
     )
 
 
@@ -334,7 +311,6 @@ def same_step(measurement: Measurement, work: Workload) -> bool:
 
 MOST_BYTES = 2 * 1024**2
 """Beyond, the older half is dropped."""
-LOCK_WAIT_S = 2.0
 
 
 def history_path() -> Path:
@@ -356,24 +332,12 @@ def load(machine: Machine) -> tuple[Measurement, ...]:
     return tuple(one for one in found if one is not None and one.machine in keys)
 
 
-@contextmanager
-def one_writer(folder: Path) -> Iterator[None]:
-    """Several programs may write; where another holds the lock too long it goes without: a line is written at once, and a
-    history is not worth a wait. Raises OSError for a folder that cannot be made."""
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = RunLock.take(folder, LOCK_WAIT_S)
-    try:
-        yield
-    finally:
-        if lock is not None:
-            lock.release()
-
-
 def append(measurement: Measurement) -> None:
     """Add one measurement. Raises OSError where it cannot be written."""
     path = history_path()
-    with one_writer(path.parent):
-        if is_file(path) and path.stat().st_size > MOST_BYTES:
-            kept = list(objects_from_the_end(path, MOST_BYTES // 2))
-            write_atomic(path, "".join(f"{json.dumps(document)}\n" for document in reversed(kept)))
-        append_line(path, json.dumps(measurement.to_json(), ensure_ascii=False, allow_nan=False).encode())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if is_file(path) and path.stat().st_size > MOST_BYTES:
+        # A line that another program writes at this very moment is lost: it measures again.
+        kept = list(objects_from_the_end(path, MOST_BYTES // 2))
+        write_atomic(path, "".join(f"{json.dumps(document)}\n" for document in reversed(kept)))
+    append_line(path, json.dumps(measurement.to_json(), ensure_ascii=False, allow_nan=False).encode())

@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 from trainwiz.core.errors import CannotRunError, Finding, os_reason
 from trainwiz.core.hardware.install import without
 from trainwiz.core.hardware.machine import Gpu, Machine, Rates
-from trainwiz.core.history.measurement import device_key, history_path, keys_of, one_writer
+from trainwiz.core.history.measurement import device_key, gpu_key, history_path, keys_of
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import read_json, write_json_atomic
 from trainwiz.core.text import object_in, objects_in, parse_json, plain_text
 
 # rates.json beside history.jsonl.
 
-MOST_KEPT = 32
-"""The newest ones; a machine has a kind or two of devices and some numbers of threads."""
 METHOD = "2"
 """Of the measuring. What was measured in another way is measured anew."""
 
@@ -38,18 +34,16 @@ def rates_path() -> Path:
 def kept_rates(machine: Machine) -> tuple[Rates, ...]:
     """Of all devices of this machine with the libraries and drivers that are here now, the newest first; () for a machine
     that is only planned. What cannot be read of the file is left out."""
-    keys = keys_of(machine)
-    return tuple(
-        one for one in (_read() if keys else ()) if one.device in keys and one.versions == _versions_of(machine, one)
-    )
+    here = (rates for rates in _read() if rates.device in keys_of(machine))
+    return tuple(rates for rates in here if rates.versions == _versions(machine, rates.device))
 
 
 def keep_rates(rates: Rates) -> None:
     """In place of what is kept of the same devices and threads. Raises OSError where it cannot be written."""
     path = rates_path()
-    with one_writer(path.parent):
-        others = [one for one in _read() if (one.device, one.threads) != (rates.device, rates.threads)]
-        write_json_atomic(path, {"rates": [one.to_json() for one in (rates, *others)][:MOST_KEPT]})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    others = [one for one in _read() if (one.device, one.threads) != (rates.device, rates.threads)]
+    write_json_atomic(path, {"rates": [one.to_json() for one in (rates, *others)]})
 
 
 def _read() -> list[Rates]:
@@ -60,16 +54,13 @@ def _read() -> list[Rates]:
     return found
 
 
-def _versions(machine: Machine, gpus: Sequence[Gpu]) -> dict[str, str]:
-    """What rates depend on beside the device."""
-    on_gpu = {"cuda": machine.torch_cuda, "driver": gpus[0].driver} if gpus else {}
-    named = {"torch": machine.libraries.versions.get("torch"), **on_gpu, "method": METHOD}
+def _versions(machine: Machine, key: str) -> dict[str, str]:
+    """What rates of a device depend on beside it."""
+    named = {"torch": machine.libraries.versions.get("torch"), "method": METHOD}
+    for gpu in machine.gpus:
+        if gpu_key(machine.accelerator, gpu) == key:
+            named |= {"cuda": machine.torch_cuda, "driver": gpu.driver}
     return {name: str(version) for name, version in named.items() if version is not None}
-
-
-def _versions_of(machine: Machine, rates: Rates) -> dict[str, str]:
-    alike = [gpu for gpu in machine.gpus if device_key(machine, machine.accelerator, (gpu,)) == rates.device]
-    return _versions(machine, [] if rates.device.startswith("cpu:") else alike)
 
 
 # The measuring: some seconds in a process of its own.
@@ -101,22 +92,15 @@ def measure_rates(
     if not machine.libraries.has("torch"):
         raise without(("torch",), machine)
     threads = max(1, threads or machine.cpu_cores) if device == "cpu" else None
-    order = {
-        "device": device,
-        "uuid": gpus[0].uuid if device == "cuda" else None,
-        "threads": threads,
-        "limit_s": limit_s,
-        "nice": niceness,
-    }
+    uuid = gpus[0].uuid if device == "cuda" else None
+    order = {"device": device, "uuid": uuid, "threads": threads, "limit_s": limit_s, "nice": niceness}
     found = object_in(_asked(order, limit_s, is_cancelled))
-    if "rates" not in found:
-        raise _cannot(plain_text(found.get("problem") or tr("the process ended without a result"), 300))
-    told = {"device": key, "threads": threads, "day": datetime.now().date().isoformat()}
+    known = {"device": key, "threads": threads, "versions": _versions(machine, key)}
     try:
-        versions = _versions(machine, gpus if device != "cpu" else ())
-        return Rates.from_json({**object_in(found["rates"]), **told, "versions": versions})
+        return Rates.from_json({**object_in(found.get("rates")), **known, "day": date.today().isoformat()})
     except (KeyError, TypeError, ValueError) as error:
-        raise _cannot(tr("the process wrote an invalid result")) from error
+        problem = found.get("problem") or tr("the process ended without a result")
+        raise _cannot(plain_text(problem, 300)) from error
 
 
 def _cannot(reason: str) -> CannotRunError:
@@ -128,35 +112,23 @@ def _asked(order: dict[str, Any], limit_s: float, is_cancelled: Callable[[], boo
     """The answer as JSON; raises CannotRunError where there is none."""
     command = [sys.executable, "-P", "-m", "trainwiz.core.training.rates", "--parent", str(os.getpid())]
     environment = {**os.environ, **({"CUDA_VISIBLE_DEVICES": order["uuid"]} if order["uuid"] else {})}
+    asked: bytes | None = json.dumps(order).encode()
+    pipe, nowhere, patience_s = subprocess.PIPE, subprocess.DEVNULL, PATIENCE_S + limit_s
     try:
-        child = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=environment,
-            start_new_session=True,
-        )
+        with subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=nowhere, env=environment, start_new_session=True
+        ) as child:
+            try:
+                for _ in range(round(patience_s / LOOK_EVERY_S)):
+                    with suppress(subprocess.TimeoutExpired):
+                        return parse_json(child.communicate(asked, timeout=LOOK_EVERY_S)[0])
+                    asked = None
+                    if is_cancelled():
+                        raise _cannot(tr("it was canceled"))
+                raise _cannot(tr("it took longer than {seconds} s", seconds=f"{patience_s:.0f}"))
+            finally:
+                child.kill()
     except OSError as error:
         raise _cannot(os_reason(error)) from error
-    ends_s, said = time.monotonic() + PATIENCE_S + limit_s, b""
-    try:
-        asked: bytes | None = json.dumps(order).encode()
-        while True:
-            try:
-                said = child.communicate(asked, timeout=LOOK_EVERY_S)[0]
-                break
-            except subprocess.TimeoutExpired:
-                asked = None
-            if is_cancelled():
-                raise _cannot(tr("it was canceled"))
-            if time.monotonic() > ends_s:
-                raise _cannot(tr("it took longer than {seconds} s", seconds=f"{PATIENCE_S + limit_s:.0f}"))
-        return parse_json(said)
     except ValueError:
         raise _cannot(tr("the process ended without a result")) from None
-    finally:
-        if child.poll() is None:
-            with suppress(OSError):
-                os.killpg(child.pid, signal.SIGKILL)
-            child.communicate()

@@ -13,7 +13,7 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.data.formats import format_of, sample_path
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.files import read_small
-from trainwiz.core.history.measurement import Measurement, Steps, measurement_of, steps_of
+from trainwiz.core.history.measurement import Measurement, measurement_of, steps_of
 from trainwiz.core.language import tr
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.text import numbers_finite
@@ -234,13 +234,13 @@ def probe_result(
 def _pace(order: ProbeOrder, steps: list[Mapping[str, Any]], warm: list[Mapping[str, Any]]) -> dict[str, Any]:
     """Of the measured steps; of the last step on the longest batch where there was no time for others."""
     found = steps_of([(numbers_finite(line.get("seconds")) or 0.0, 1) for line in steps])
-    if found is not None:
+    if found:
         tokens = [value for line in steps if (value := numbers_finite(line.get("tokens"))) is not None]
         own = steps_of([(numbers_finite(line.get("own_s")) or 0.0, 1) for line in steps])
         mean_tokens = sum(tokens) / len(tokens) if tokens else None
-        return {**found.to_json(), "tokens_per_step": mean_tokens, "own_step_s": own.median_s if own else None}
+        return {**found, "tokens_per_step": mean_tokens, "own_step_s": own.get("step_s")}
     seconds = numbers_finite(warm[-1].get("seconds")) if warm else None
     if seconds is None:
         return {}
-    once = Steps(1, seconds, seconds / ONLY_WARM, seconds * ONLY_WARM)
-    return {**once.to_json(), "usual_length": order.length, "usual_target_length": order.target_length or None}
+    once = {"steps": 1, "step_s": seconds, "step_low_s": seconds / ONLY_WARM, "step_high_s": seconds * ONLY_WARM}
+    return {**once, "usual_length": order.length, "usual_target_length": order.target_length or None}

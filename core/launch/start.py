@@ -64,7 +64,7 @@ def start_run(
     need()
     config = changed_config(folder)
     # The keeper asks again when it holds the lock; a run that is clearly taken needs no process to say so.
-    refused = why_not_start(folder, read_state(folder), resume=resume is not None, lock_is_mine=True)
+    refused = why_not_start(folder, read_state(folder), resume=resume is not None)
     if refused:
         raise usage_error("run_is_active", str(folder.path), refused)
     if resume is not None:

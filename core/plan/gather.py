@@ -20,7 +20,7 @@ from trainwiz.core.errors import Finding, Remedy, TrainwizError, sort_findings
 from trainwiz.core.estimate.evidence import NO_EVIDENCE, Evidence
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.hardware.read import catalogue_machine
-from trainwiz.core.history.measurement import data_digest, device_key, model_digest
+from trainwiz.core.history.measurement import data_digest, device_key, text_digest
 from trainwiz.core.language import tr
 from trainwiz.core.plan.engine import no_gpu_reason
 from trainwiz.core.plan.make import make_plan
@@ -67,7 +67,7 @@ def planned_fields(plan: Plan) -> dict[str, Any] | None:
     versions = plan.machine.libraries.versions
     return {
         "machine": machine,
-        "model": model_digest(work.model_config),
+        "model": text_digest(work.model_config),
         "model_name": plan.config.model.name,
         "config": work.model_config if len(work.model_config) <= LONGEST_CONFIG else "",
         **{name: getattr(work, name) for name in OF_THE_WORKLOAD},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import errno
+import itertools
 import json
 import platform
 import time
@@ -10,13 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, cast, get_args
 
-from trainwiz.core.errors import NO_ROOM, os_reason
+from trainwiz.core.errors import os_reason
 from trainwiz.core.language import mark, tr
 from trainwiz.core.lines import JsonLinesTail
 from trainwiz.core.run.folder import RunFolder, name_for_commands, read_json, write_in_place, write_json_atomic
-from trainwiz.core.run.lost import look_at_lock
-from trainwiz.core.run.state import Attempt, RunState, newer_schema, read_fields
-from trainwiz.core.text import plain_text, text_in
+from trainwiz.core.run.state import Attempt, RunState, newer_schema, read_object
+from trainwiz.core.text import objects_in, plain_text, text_in
 
 # recovery.json: what trainwiz changed by itself to get a run through; run.yaml stays what was planned.
 #
@@ -47,9 +46,8 @@ class Recovery:
 
 def read_recoveries(folder: RunFolder) -> list[Recovery]:
     """In the order of the attempts; entries that cannot be read are passed over."""
-    entries = (read_json(folder.file(RECOVERY_JSON)) or {}).get("attempts")
-    known = [read_fields(Recovery, entry) for entry in entries] if isinstance(entries, list) else []
-    return [Recovery(**found) for found in known if "attempt" in found]
+    entries = objects_in((read_json(folder.file(RECOVERY_JSON)) or {}).get("attempts"))
+    return [known for entry in entries if (known := read_object(Recovery, entry)) is not None]
 
 
 def changes_now(folder: RunFolder) -> dict[str, Any]:
@@ -69,17 +67,13 @@ def write_recoveries(folder: RunFolder, recoveries: Iterable[Recovery]) -> None:
 CAUSE_WORDS: Mapping[str, str] = {
     "cuda_oom": mark("GPU memory ran out"),
     "host_oom": mark("RAM ran out"),
-    "disk_full": mark("the disk was full"),
     "nccl_timeout": mark("NCCL timed out"),
     "nccl_error": mark("NCCL failed"),
     "dataloader_worker_killed": mark("a loader worker was killed"),
-    "shared_memory": mark("shared memory ran out"),
     "port_in_use": mark("its port was in use"),
-    "nan_loss": mark("the loss was NaN or infinite"),
-    "gpu_lost": mark("a GPU was lost"),
     "unknown": mark("it failed"),
 }
-"""Cause -> what happened, as part of a sentence. Files and --json have the cause itself."""
+"""Cause that is retried -> what happened, as part of a sentence. Files and --json have the cause itself."""
 MICRO, ACCUMULATION = "batch.micro_batch_size", "batch.gradient_accumulation_steps"
 CHECKPOINT = "checkpoint-"
 
@@ -110,8 +104,8 @@ def attempt_words(attempt: Attempt, batch: Mapping[str, Any]) -> str:
 
 def recovered_attempts(attempts: Sequence[Attempt]) -> list[Attempt]:
     """Those that trainwiz started by itself since a person last started the run."""
-    last_by_hand = max((place for place, attempt in enumerate(attempts) if attempt.because is None), default=-1)
-    return list(attempts[last_by_hand + 1 :])
+    newest_first = itertools.takewhile(lambda attempt: attempt.because is not None, reversed(attempts))
+    return [*newest_first][::-1]
 
 
 def origin_words(resume: str | None) -> str:
@@ -162,25 +156,17 @@ class PhaseNow:
 
 def read_phase(folder: RunFolder) -> PhaseNow | None:
     """None where the training has not said it (yet), or nonsense."""
-    document: dict[str, Any] = read_json(folder.file(PHASE_JSON)) or {}
-    since_s, step = document.get("since_s"), document.get("step")
-    if document.get("phase") not in get_args(Phase) or not isinstance(since_s, int | float):
-        return None
-    phase = cast(Phase, document["phase"])
-    return PhaseNow(phase, float(since_s), step if isinstance(step, int) else None, str(document.get("detail", "")))
+    return read_object(PhaseNow, read_json(folder.file(PHASE_JSON)))
 
 
 def write_phase(
-    folder: RunFolder, phase: Phase, step: int | None = None, detail: str = "", since_s: float | None = None
+    folder: RunFolder, phase: Phase, step: int | None = None, detail: str = "", since_s: float = 0.0
 ) -> None:
     """`since_s`: when the phase began (Unix time), now without it. Raises OSError."""
-    began_s = time.time() if since_s is None else since_s
-    document = {"phase": phase, "since_s": began_s, "step": step, "detail": detail}
+    document = {"phase": phase, "since_s": since_s or time.time(), "step": step, "detail": detail}
     try:
         write_json_atomic(folder.file(PHASE_JSON), document)
-    except OSError as error:
-        if error.errno not in (*NO_ROOM, errno.EFBIG):
-            raise
+    except OSError:
         # "Paused for lack of room" must be said on a full disk: there is room in the block that the file has.
         write_in_place(folder.file(PHASE_JSON), json.dumps(document, ensure_ascii=False) + "\n")
 
@@ -215,28 +201,28 @@ def phase_words(now: PhaseNow, lasted: str = "") -> str:
     return tr("{phase}: {detail}", phase=word, detail=detail) if detail else word
 
 
-def why_not_start(run: RunFolder, state: RunState, *, resume: bool, lock_is_mine: bool = False) -> str | None:
-    """None when a start may be tried; who starts takes the lock, and asks again when it holds it."""
-    words = {"name": run.path.name, "typed": name_for_commands(run.path)}
+def why_not_start(run: RunFolder, state: RunState, *, resume: bool) -> str | None:
+    """None when a start may be tried; who starts takes the lock first."""
     newer = newer_schema(run, read_json(run.state_json) or {})
     if newer:
         return tr("{problem} Update trainwiz to resume {name}.", problem=newer, name=run.path.name)
     if state.status == "stopping":
-        return tr("{name} is stopping. When it has ended, resume it with: trainwiz runs resume {typed}", **words)
+        return tr("{name} is stopping. When it has ended, resume it with: trainwiz runs resume {typed}", **_named(run))
+    if state.is_active and state.host in (None, platform.node()):
+        return runs_already(run)
     if state.is_active:
-        if state.host in (None, platform.node()):
-            return runs_already(run)
         return tr(
-            "{name} is already running on {host}. Monitor it with: trainwiz monitor {typed}", host=state.host, **words
+            "{name} is already running on {host}. Monitor it with: trainwiz monitor {typed}",
+            host=state.host,
+            **_named(run),
         )
     if resume and state.status == "finished":
         return tr("{name} has finished; there is nothing to resume.", name=run.path.name)
-    if not lock_is_mine and look_at_lock(run.path) == "held":
-        return being_cleared_up(run)
     if not resume and state.status != "prepared":
-        status = tr(state.status)
         return tr(
-            "{name} was started before ({status}). Resume it with: trainwiz runs resume {typed}", status=status, **words
+            "{name} was started before ({status}). Resume it with: trainwiz runs resume {typed}",
+            status=tr(state.status),
+            **_named(run),
         )
     return None
 
@@ -249,14 +235,16 @@ def being_cleared_up(run: RunFolder) -> str:
     """Somebody holds the lock of a run that is not active."""
     return tr(
         "{name} is being started or cleaned up right now; try again in a few seconds: trainwiz runs resume {typed}",
-        name=run.path.name,
-        typed=name_for_commands(run.path),
+        **_named(run),
     )
 
 
 def runs_already(run: RunFolder) -> str:
-    typed = name_for_commands(run.path)
-    return tr("{name} is already running. Monitor it with: trainwiz monitor {typed}", name=run.path.name, typed=typed)
+    return tr("{name} is already running. Monitor it with: trainwiz monitor {typed}", **_named(run))
+
+
+def _named(run: RunFolder) -> dict[str, str]:
+    return {"name": run.path.name, "typed": name_for_commands(run.path)}
 
 
 # Advice: one line about a run, with its level.
@@ -305,27 +293,25 @@ class AdviceFile:
     def read(self) -> list[Mapping[str, Any]]:
         """What stands now, the newest MOST_ADVICE."""
         rows = self._tail.read_new()
-        if self._tail.began_anew:
-            self._standing.clear()
+        standing = {} if self._tail.began_anew else self._standing
         for row in rows:
             key = str(row.get("code") or row.get("text")), str(row.get("where"))
-            self._standing.pop(key, None)
+            standing.pop(key, None)
             if row.get("severity") != "cleared":
-                self._standing[key] = row
-        while len(self._standing) > MOST_ADVICE:
-            del self._standing[next(iter(self._standing))]
-        return list(self._standing.values())
+                standing[key] = row
+        self._standing = dict([*standing.items()][-MOST_ADVICE:])
+        return [*self._standing.values()]
 
 
 def advice_of(recorded: Iterable[Any]) -> Iterable[Advice]:
     """Objects with `text` (or `message`) and perhaps `severity`, `code` and `remedy`; others are passed over."""
-    for item in recorded:
-        if not isinstance(item, Mapping):
-            continue
-        text = text_in(item.get("text")) or text_in(item.get("message"))
-        if text is None:
-            continue
-        said = item.get("severity")
-        level = cast(AdviceLevel, said if said in get_args(AdviceLevel) else "note")
-        code, cure = plain_text(item.get("code") or "recorded", 80), text_in(item.get("remedy"))
-        yield Advice(code, level, plain_text(text, LONGEST_TEXT), cure and plain_text(cure, LONGEST_TEXT))
+    for item in objects_in([*recorded]):
+        text, cure = item.get("text") or item.get("message"), text_in(item.get("remedy"))
+        if isinstance(text, str) and text:
+            known = item.get("severity") if item.get("severity") in get_args(AdviceLevel) else "note"
+            yield Advice(
+                plain_text(item.get("code") or "recorded", 80),
+                cast(AdviceLevel, known),
+                plain_text(text, LONGEST_TEXT),
+                cure and plain_text(cure, LONGEST_TEXT),
+            )

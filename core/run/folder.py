@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.errors import usage_error
-from trainwiz.core.files import ROWS, read_small
+from trainwiz.core.files import MOST_BYTES, ROWS, read_small
 from trainwiz.core.language import tr
 from trainwiz.core.text import is_text, parse_json
 
@@ -43,11 +43,9 @@ def check_name(name: str) -> str:
 
 def check_text(path: Path) -> None:
     """Raises UsageError for a path with bytes that are no UTF-8: no file of a run could name it."""
-    try:
-        str(path.absolute()).encode()
-    except UnicodeEncodeError:
+    if not is_text(str(path.absolute())):
         message = tr("{path} cannot be a run folder: its name is not valid UTF-8.", path=path)
-        raise usage_error("bad_run_name", str(path), message) from None
+        raise usage_error("bad_run_name", str(path), message)
 
 
 def new_run_folder(root: Path, name: str, now_s: float | None = None) -> Path:
@@ -58,11 +56,14 @@ def new_run_folder(root: Path, name: str, now_s: float | None = None) -> Path:
     check_name(name)
     stamp = time.strftime("%Y-%m-%d_%H%M", time.localtime(now_s))
     short = name.encode()[:LONGEST_NAME_BYTES].decode("utf-8", "ignore")
-    candidate = root / f"{stamp}-{short}"
-    number = 2
-    while candidate.exists() or candidate.is_symlink():
-        candidate = root / f"{stamp}-{short}-{number}"
-        number += 1
+    return free_path(root / f"{stamp}-{short}")
+
+
+def free_path(path: Path) -> Path:
+    """The path itself, or with -2, -3, ... where something has that name already, be it a link to nothing."""
+    candidate, number = path, 2
+    while os.path.lexists(candidate):
+        candidate, number = path.with_name(f"{path.name}-{number}"), number + 1
     return candidate
 
 
@@ -79,11 +80,8 @@ ACCELERATE_YAML = "accelerate.yaml"
 DEEPSPEED_JSON = "deepspeed.json"
 LAUNCH_SH = "launch.sh"
 STATE_JSON = "state.json"
-ENGINE_JSON = "engine.json"
 OUTCOME_JSON = "outcome.json"
 """The last word of the training: finished or stopped, at which step."""
-METRICS_JSONL = "metrics.jsonl"
-SYSTEM_JSONL = "system.jsonl"
 TRAIN_LOG = "train.log"
 SUPERVISOR_LOG = "supervisor.log"
 ATTEMPTS = "attempts"
@@ -119,8 +117,8 @@ class _Named:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def __get__(self, run: Any, owner: Any) -> Path:
-        return Path(run.path / self.name)
+    def __get__(self, run: RunFolder, owner: type) -> Path:
+        return run.path / self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +130,10 @@ class RunFolder:
     run_yaml = _Named(RUN_YAML)
     plan_json = _Named(PLAN_JSON)
     state_json = _Named(STATE_JSON)
-    metrics_jsonl = _Named(METRICS_JSONL)
-    system_jsonl = _Named(SYSTEM_JSONL)
+    metrics_jsonl = _Named("metrics.jsonl")
+    system_jsonl = _Named("system.jsonl")
     train_log = _Named(TRAIN_LOG)
-    engine_json = _Named(ENGINE_JSON)
+    engine_json = _Named("engine.json")
     """Written by rank 0 of the training: which engine really runs. The supervisor copies it into state.json."""
     final_model = _Named(FINAL_MODEL)
     tokenizer = _Named(TOKENIZER)
@@ -165,16 +163,13 @@ class FolderPlace:
         self.path = path
         # Held open: the number of a folder that is gone is not given to another one.
         self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        found = os.fstat(self._descriptor)
-        self._identity = found.st_dev, found.st_ino
 
     def holds(self) -> bool:
         """Whether the folder still stands at its path."""
         try:
-            found = self.path.stat()
+            return os.path.samestat(os.fstat(self._descriptor), self.path.stat())
         except OSError:
             return False
-        return (found.st_dev, found.st_ino) == self._identity
 
 
 def write_atomic(path: Path, text: str) -> None:
@@ -203,10 +198,10 @@ def write_json_atomic(path: Path, document: Mapping[str, Any]) -> None:
     write_atomic(path, (text if is_text(text) else json.dumps(document, indent=1)) + "\n")
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
-    """The document, or None when it is absent or not (yet) a JSON object."""
+def read_json(path: Path, most: int = MOST_BYTES) -> dict[str, Any] | None:
+    """The document, or None when it is absent, above `most` bytes or not (yet) a JSON object."""
     try:
-        document = parse_json(read_small(path).decode())
+        document = parse_json(read_small(path, most).decode())
     except (OSError, ValueError):
         return None
     return document if isinstance(document, dict) else None

@@ -6,6 +6,7 @@ import hashlib
 import math
 import time
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -18,7 +19,8 @@ from trainwiz.core.export.training_arguments import processes
 from trainwiz.core.files import at_home, sampled_digest
 from trainwiz.core.language import mark, tr
 from trainwiz.core.run.folder import RunFolder, name_for_commands, read_json, write_json_atomic
-from trainwiz.core.text import numbers_finite, objects_in
+from trainwiz.core.run.state import read_object
+from trainwiz.core.text import object_in
 
 # identity.json: what a run trains on and with, as its first training found it; a resume is compared with it.
 #
@@ -56,13 +58,8 @@ class Difference:
     """One thing that is no longer as recorded."""
 
     part: str
-    what: str
-    old: str
-    new: str
-
-    @property
-    def text(self) -> str:
-        return f"{self.what}: {self.old} → {self.new}"
+    text: str
+    """ "training.seed: 42 → 7"."""
 
 
 @dataclass(slots=True)
@@ -82,11 +79,7 @@ class Identity:
     def read(cls, path: Path) -> Identity | None:
         """None where there is none, or nonsense."""
         document = read_json(path) or {}
-        settings, loaded = _parts(document.get("settings")), _parts(document.get("loaded"))
-        if document.get("format") != FORMAT or not settings:
-            return None
-        time_s = numbers_finite(document.get("time_s")) or 0.0
-        return cls(settings, loaded, time_s, [*map(dict, objects_in(document.get("accepted")))])
+        return read_object(cls, document) if document.get("format") == FORMAT else None
 
     def accept(self, differences: Iterable[Difference]) -> None:
         """Note differences that somebody accepted."""
@@ -101,13 +94,13 @@ def recorded_identity(folder: RunFolder, checkpoint: Path | None) -> Identity | 
 
 def compare(recorded: Values, now: Values) -> list[Difference]:
     """What differs, in the order of PARTS. Only what both know is compared: versions may record more or less."""
-    both = ((part, recorded.get(part, {}), now.get(part, {})) for part in PARTS)
-    return [
-        Difference(part, _named(what, after[what]), *_shown(before[what], after[what]))
-        for part, before, after in both
-        for what in before
-        if what in after and _compared(before[what]) != _compared(after[what])
-    ]
+    found = []
+    for part in PARTS:
+        before, after = object_in(recorded.get(part)), object_in(now.get(part))
+        for what, old in before.items():
+            if what in after and _compared(old) != _compared(after[what]):
+                found.append(Difference(part, _words(what, old, after[what])))
+    return found
 
 
 def refuse(folder: RunFolder, differences: Collection[Difference], accept: Collection[str]) -> list[Difference]:
@@ -115,46 +108,36 @@ def refuse(folder: RunFolder, differences: Collection[Difference], accept: Colle
     refused = [one for one in differences if one.part not in accept and "all" not in accept]
     if not refused:
         return list(differences)
-    parts = ",".join(part for part in PARTS if any(one.part == part for one in refused))
-    given = ",".join([parts, *(one for one in accept if one in PARTS and one not in parts.split(","))])
+    parts = {*accept, *(one.part for one in refused)}
     message = tr(
         "{run} is not resumed because this has changed since it started: {differences}. Restore the original state, "
         "or accept the changes: trainwiz runs resume {typed} --accept {parts}",
         run=folder.path.name,
         differences="; ".join(one.text for one in refused),
         typed=name_for_commands(folder.path),
-        parts=given,
+        parts=",".join(part for part in PARTS if part in parts),
     )
     raise UsageError(Finding("identity_changed", "error", str(folder.path), message))
 
 
-def _parts(document: Any) -> dict[str, dict[str, Any]]:
-    known = document if isinstance(document, dict) else {}
-    return {part: values for part, values in known.items() if isinstance(values, dict)}
-
-
 def _compared(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: entry for key, entry in value.items() if key not in (CHANGED_S, NAME)}
-    return value
+    return {key: entry for key, entry in value.items() if key not in (CHANGED_S, NAME)} if _is_files(value) else value
 
 
-def _named(what: str, value: Any) -> str:
-    return f"{what} ({value[NAME]})" if isinstance(value, Mapping) and value.get(NAME) else tr(what)
+def _is_files(value: Any) -> bool:
+    """Whether it is what `files_identity` says of files."""
+    return isinstance(value, Mapping) and CHANGED_S in value
 
 
-def _shown(old: Any, new: Any) -> tuple[str, str]:
-    if isinstance(old, Mapping) and isinstance(new, Mapping):
-        was, now = _files(old), _files(new)
-        return (was, now) if was != now else (was, tr("the same size with different content"))
-    return _text(old), _text(new)
-
-
-def _files(value: Mapping[str, Any]) -> str:
-    count, size = value.get("files"), value.get("bytes")
-    if not isinstance(count, int) or not isinstance(size, int):
-        return _text(dict(value))
-    return tr("{n} file(s), {size} bytes", n=f"{count:,}", size=f"{size:,}")
+def _words(what: str, old: Any, new: Any) -> str:
+    if not (_is_files(old) and _is_files(new)):
+        return f"{tr(what)}: {_text(old)} → {_text(new)}"
+    was, now = (
+        tr("{n} file(s), {size} bytes", n=_text(value.get("files")), size=_text(value.get("bytes")))
+        for value in (old, new)
+    )
+    now = now if was != now else tr("the same size with different content")
+    return f"{what} ({new.get(NAME)}): {was} → {now}"
 
 
 def _text(value: Any) -> str:
@@ -165,25 +148,25 @@ def _text(value: Any) -> str:
 # The identity of a run as its settings and files are now.
 
 SEQUENCES = mark("sequences of a step")
-POSITION = mark("position in the data")
 MOST_BLOCKS, MOST_BLOCKS_OF_A_FILE = 256, 64
 """Of 64 KiB: of all files of a source together, but at least the first and the last of each looked into."""
 MOST_FILES = 512
 """Of more, this many are looked into, evenly spread; of all the names and sizes count."""
-OF_TRAINING = (
-    *(key for key, entry in SETTINGS.items() if entry.learnt and key.startswith("training.")),
-    "data.group_by_length", "mode.kind", "mode.overfit_batches",
-)  # fmt: skip
-OF_ENGINE = tuple(key for key, entry in SETTINGS.items() if entry.learnt and key.startswith("engine."))
-OF_DATA = (
-    "data.validation_rows", "data.concatenate", "data.min_characters", "data.max_characters", "data.too_long",
-)  # fmt: skip
-OF_MODEL = ("task", "model.init", "peft.method", "peft.rank", "peft.alpha", "peft.targets")
-OF_TOKENIZER = ("model.source_language", "model.target_language", "model.chat_template")
-OF_SOURCE = (
-    "format", "split", "subset", "text_column", "target_column", "max_rows", "min_characters", "max_characters",
-    "layout", "chat_columns", "json_turns",
-)  # fmt: skip
+_LEARNT = [key for key, entry in SETTINGS.items() if entry.learnt]
+COMPARED: Mapping[Part, tuple[str, ...]] = {
+    "data": (
+        "data.validation_rows", "data.concatenate", "data.min_characters", "data.max_characters", "data.too_long",
+    ),
+    "model": ("task", "model.init", "peft.method", "peft.rank", "peft.alpha", "peft.targets"),
+    "tokenizer": ("model.source_language", "model.target_language", "model.chat_template"),
+    "batch": ("batch.sequence_length", "batch.target_length"),
+    "training": (
+        *(key for key in _LEARNT if key.startswith("training.")),
+        "data.group_by_length", "mode.kind", "mode.overfit_batches",
+    ),
+    "engine": tuple(key for key in _LEARNT if key.startswith("engine.")),
+}  # fmt: skip
+"""Part -> key paths of the RunConfig."""
 
 
 def sequences_of_a_step(config: RunConfig, world_size: int) -> int:
@@ -202,68 +185,40 @@ def settings_now(config: RunConfig, folder: Path, world_size: int | None = None)
     """
     count = world_size or processes(config)
     architecture = {**(config.model.architecture or {}), **config.model.architecture_overrides}
-    return {
-        "data": {**_of(config, OF_DATA), **_sources(config, folder)},
-        "model": {
-            **_of(config, OF_MODEL),
-            **{f"model.architecture.{key}": value for key, value in sorted(architecture.items())},
-            **_base_weights(config, folder),
-        },
-        "tokenizer": _of(config, OF_TOKENIZER),
-        "batch": {
-            SEQUENCES: sequences_of_a_step(config, count),
-            **_of(config, ("batch.sequence_length", "batch.target_length")),
-        },
-        "processes": {"processes": count},
-        "training": _of(config, OF_TRAINING),
-        "engine": _of(config, OF_ENGINE),
+    settings: dict[str, dict[str, Any]] = {
+        part: {key: config.value(key) for key in keys} for part, keys in COMPARED.items()
     }
-
-
-def position_difference(step: int, epoch: float | None, sequences: int, rows: int) -> Difference | None:
-    """Whether a checkpoint of `step` would go on at another place in the data than it left.
-
-    `epoch` is what the checkpoint says, `sequences` those of a step and `rows` those that train, now.
-    One step of tolerance: the last window of an epoch may be short.
-    """
-    steps_of_an_epoch = math.ceil(rows / sequences) if rows > 0 else 0
-    if epoch is None or steps_of_an_epoch == 0:
-        return None
-    whole, rest = divmod(step, steps_of_an_epoch)
-    now = whole + min(rest * sequences, rows) / rows
-    if abs(now - epoch) <= 1.5 / steps_of_an_epoch:
-        return None
-    return Difference("batch", POSITION, f"epoch {epoch:.3f}", f"epoch {now:.3f}")
+    settings["data"] |= _sources(config, folder)
+    settings["model"] |= {f"model.architecture.{key}": value for key, value in sorted(architecture.items())}
+    settings["model"] |= _base_weights(config, folder)
+    settings["batch"][SEQUENCES] = sequences_of_a_step(config, count)
+    settings["processes"] = {"processes": count}
+    return settings
 
 
 def files_identity(paths: Iterable[Path]) -> dict[str, Any]:
     """How many files, their bytes, and a hash of names, sizes and samples. Raises OSError."""
     files = sorted(paths)
-    sizes = [path.stat().st_size for path in files]
+    found = [path.stat() for path in files]
     step = max(1, math.ceil(len(files) / MOST_FILES))
     blocks = max(2, min(MOST_BLOCKS_OF_A_FILE, MOST_BLOCKS // max(1, len(files))))
     digest = hashlib.blake2b(digest_size=16)
-    for number, (path, size) in enumerate(zip(files, sizes, strict=True)):
-        digest.update(f"{path.name}:{size};".encode(errors="surrogateescape"))
+    for number, (path, state) in enumerate(zip(files, found, strict=True)):
+        digest.update(f"{path.name}:{state.st_size};".encode(errors="surrogateescape"))
         if number % step == 0:
             digest.update(sampled_digest(path, blocks).encode())
-    changed_s = max((path.stat().st_mtime for path in files), default=0.0)
-    return {"files": len(files), "bytes": sum(sizes), "sample": digest.hexdigest(), CHANGED_S: changed_s}
-
-
-def _of(config: RunConfig, keys: Iterable[str]) -> dict[str, Any]:
-    return {key: config.value(key) for key in keys}
+    changed_s = max((state.st_mtime for state in found), default=0.0)
+    size = sum(state.st_size for state in found)
+    return {"files": len(files), "bytes": size, "sample": digest.hexdigest(), CHANGED_S: changed_s}
 
 
 def _sources(config: RunConfig, folder: Path) -> dict[str, Any]:
     train, held = all_sources(config)
     found: dict[str, Any] = {"data.sources": len(train), "data.validation_sources": len(held)}
     for key, source in (*train, *held):
-        found |= {f"{key}.{name}": getattr(source, name) for name in OF_SOURCE}
-        try:
+        found |= {f"{key}.{name}": value for name, value in source.model_dump(exclude={"name"}).items()}
+        with suppress(TrainwizError, OSError):
             found[key] = {**files_identity(find_files(source, key, folder, ask=False).files), NAME: source.name}
-        except (TrainwizError, OSError):
-            continue
     return found
 
 

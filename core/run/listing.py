@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import platformdirs
-from trainwiz.core.errors import CannotRunError, Finding, UsageError, os_reason, usage_error
-from trainwiz.core.files import append_line, read_small
+from trainwiz.core.errors import CannotRunError, Finding, os_reason, usage_error
+from trainwiz.core.files import append_line, is_folder
 from trainwiz.core.language import mark, tr
 from trainwiz.core.lines import objects_from_the_end
 from trainwiz.core.run.attempts import AdviceFile, PhaseNow, Recovery, changes_now, read_phase, read_recoveries
@@ -33,18 +33,17 @@ from trainwiz.core.run.folder import (
 )
 from trainwiz.core.run.lost import RunLock
 from trainwiz.core.run.state import RunState, RunStatus, read_state
-from trainwiz.core.text import object_in
+from trainwiz.core.text import object_in, text_in
 
 # The runs of this user wherever they lie: a line for each start, in the user's data folder.
 
-REGISTRY = "runs.jsonl"
 MOST_BYTES = 64 * 1024
 """No more than this is read, from the end: some hundred starts."""
 
 
 def registry_path() -> Path:
     """`~/.local/share/trainwiz/runs.jsonl` on Linux; it need not exist."""
-    return Path(platformdirs.user_data_dir("trainwiz")) / REGISTRY
+    return Path(platformdirs.user_data_dir("trainwiz")) / "runs.jsonl"
 
 
 def record_run(folder: RunFolder) -> None:
@@ -59,10 +58,9 @@ def record_run(folder: RunFolder) -> None:
 
 def recorded_runs() -> list[RunFolder]:
     """The folders that still hold a run, the one started last first; lines that are broken are left out."""
-    recorded = (document.get("path") for document in objects_from_the_end(registry_path(), MOST_BYTES))
-    texts = dict.fromkeys(text for text in recorded if isinstance(text, str))
-    paths = [Path(text) for text in texts if text.startswith("/") and "\0" not in text]
-    return [folder for folder in map(RunFolder, paths) if folder.is_run()]
+    recorded = (text_in(document.get("path")) for document in objects_from_the_end(registry_path(), MOST_BYTES))
+    folders = [RunFolder(Path(text)) for text in dict.fromkeys(recorded) if text]
+    return [folder for folder in folders if folder.is_run()]
 
 
 # Lists of runs: all of a folder, and those that were started elsewhere.
@@ -111,13 +109,8 @@ def _newest_first(folders: Iterable[RunFolder]) -> list[RunSummary]:
 
 def run_folders(root: Path) -> list[RunFolder]:
     """The run folders directly below `root`, in no order."""
-    try:
-        with os.scandir(root) as entries:
-            paths = [Path(entry.path) for entry in entries if not entry.name.startswith(".")]
-    except OSError:
-        return []
-    # is_run() is false for what cannot be looked at, like a link to itself.
-    return [folder for folder in map(RunFolder, paths) if folder.is_run()]
+    # Neither glob nor is_run() raises for what cannot be looked at, like a closed folder or a link to itself.
+    return [folder for folder in map(RunFolder, root.glob("[!.]*")) if folder.is_run()]
 
 
 def summarize_run(folder: RunFolder, read: RunState | None = None) -> RunSummary:
@@ -161,8 +154,6 @@ def find_run(text: str, root: Path = DEFAULT_ROOT, *, whole: bool = False) -> Ru
 
     Raises UsageError when there is none (with the nearest names) or more than one.
     """
-    if "\0" in text:
-        raise usage_error("no_such_run", "RUN", tr("The name of a run cannot contain a null byte."))
     # "." and ".." are folders and no names.
     is_name = bool(text) and Path(text).name == text and text != ".."
     if is_name and RunFolder(root / text).is_run():
@@ -172,59 +163,37 @@ def find_run(text: str, root: Path = DEFAULT_ROOT, *, whole: bool = False) -> Ru
         return RunFolder(path if path.name not in ("", "..") else path.resolve())
     here = sorted(run_folders(root), key=lambda folder: folder.path.name, reverse=True)
     elsewhere = recorded_runs() if is_name else []
-    named = [folder for folder in elsewhere if folder.path.name == text]
-    for found in (named, _fitting(text, here), _fitting(text, elsewhere)) if is_name else ():
-        if len(found) == 1 and (found is named or not whole):
-            return found[0]
-        if len(found) > 1:
-            raise _ambiguous(text, found)
-    raise _none_such(text, root, is_name, [*here, *elsewhere])
-
-
-def _quoted(text: str) -> str:
-    """As Python writes it, so that what cannot be seen is seen; of a very long one its beginning."""
-    return repr(text) if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]!r}..."
-
-
-def _fitting(text: str, folders: list[RunFolder]) -> list[RunFolder]:
-    """Those whose name begins with the text; where none does, those that hold it."""
-    begin = [folder for folder in folders if folder.path.name.startswith(text)]
-    return begin or [folder for folder in folders if text in folder.path.name]
-
-
-def _ambiguous(text: str, found: list[RunFolder]) -> UsageError:
-    names = [folder.path.name for folder in found]
-    names = names if len(set(names)) == len(names) else [str(folder.path) for folder in found]
-    shown = ", ".join(names[:MOST_SHOWN]) + (", ..." if len(names) > MOST_SHOWN else "")
-    message = tr(
-        "{text} matches {n} runs: {names}. Type more of the name.", text=_quoted(text), n=len(names), names=shown
-    )
-    return usage_error("ambiguous_run", text, message)
-
-
-def _none_such(text: str, root: Path, is_name: bool, folders: list[RunFolder]) -> UsageError:
-    for path in (root / text, root) if is_name else (Path(text),):
-        # Path.is_dir() raises below a closed folder.
-        if text and os.path.isdir(path) and not os.access(path, os.R_OK | os.X_OK):  # noqa: PTH112
-            message = tr("Cannot read {path}: {reason}.", path=path, reason=tr("Permission denied"))
-            return usage_error("not_readable", str(path), message)
-    if text and os.path.isdir(text) and not is_name:  # noqa: PTH112
-        return usage_error("not_a_run", text, tr("The folder {path} is not a run: it contains no run.yaml.", path=text))
-    names = [folder.path.name for folder in folders]
-    near = [folder.path.name for folder in _fitting(text, folders)][:3] if is_name else []
-    near = near or difflib.get_close_matches(text, names, n=3, cutoff=0.4)
-    shown = _quoted(text)
+    ways = (str.__eq__,) if whole else (str.__eq__, str.startswith, str.__contains__)
+    found: list[RunFolder] = []
+    for fits in ways if is_name else ():
+        for place in (here, elsewhere):
+            found = found or [folder for folder in place if fits(folder.path.name, text)]
+    if len(found) == 1:
+        return found[0]
+    # As Python writes it, so that what cannot be seen is seen.
+    shown = repr(text[:LONGEST_SHOWN])
+    if found:
+        paths = ", ".join(str(folder.path) for folder in found[:MOST_SHOWN])
+        message = tr("{text} matches {n} runs: {names}. Type more of the name.", text=shown, n=len(found), names=paths)
+        raise usage_error("ambiguous_run", text, message)
+    _refuse_folder(text, root)
+    names = [folder.path.name for folder in (*here, *elsewhere)]
+    near = [name for name in names if text and text in name] or difflib.get_close_matches(text, names, cutoff=0.4)
     message = tr("There is no run {text}. `trainwiz runs list` shows all runs.", text=shown)
     if near:
-        message = tr("There is no run {text}. Did you mean {guess}?", text=shown, guess=tr(" or ").join(near))
-    elif not names:
-        message = tr(
-            "There is no run {text}. There are no runs in {root}/ yet; `trainwiz --profile cpu-demo --yes` creates "
-            "one.",
-            text=shown,
-            root=root,
-        )
-    return usage_error("no_such_run", text, message)
+        message = tr("There is no run {text}. Did you mean {guess}?", text=shown, guess=tr(" or ").join(near[:3]))
+    raise usage_error("no_such_run", text, message)
+
+
+def _refuse_folder(text: str, root: Path) -> None:
+    """Raises UsageError for a folder that holds no run, and where a closed one hides whether there is one."""
+    for path in (root, root / text, Path(text)):
+        if is_folder(path) and not os.access(path, os.R_OK | os.X_OK):
+            message = tr("Cannot read {path}: {reason}.", path=path, reason=tr("Permission denied"))
+            raise usage_error("not_readable", str(path), message)
+    if text and is_folder(Path(text)):
+        message = tr("The folder {path} is not a run: it contains no run.yaml.", path=text)
+        raise usage_error("not_a_run", text, message)
 
 
 # RunDescription: one run with all that its folder says of it, for `trainwiz runs show`.
@@ -246,28 +215,23 @@ class SetAside:
 class RunDescription:
     summary: RunSummary
     state: RunState
-    checkpoints: tuple[Checkpoint, ...]
-    set_aside: tuple[SetAside, ...]
+    checkpoints: list[Checkpoint]
+    set_aside: list[SetAside]
     phase: PhaseNow | None
     """What the training does now; None for a run that is not active."""
-    advice: tuple[Mapping[str, Any], ...]
+    advice: list[Mapping[str, Any]]
     """What watchers recorded and did not take back, as lines of advice.jsonl."""
-    recoveries: tuple[Recovery, ...]
+    recoveries: list[Recovery]
     """The starts that trainwiz made by itself."""
     batch: Mapping[str, Any]
     """That of plan.json: what the changes of an attempt are compared with."""
 
     def to_json(self) -> dict[str, Any]:
         """The document of `trainwiz runs show --json`."""
-        return {
-            **asdict(self.summary),
-            "state": self.state.to_json(),
-            "checkpoints": [{**asdict(found), "path": found.path.name} for found in self.checkpoints],
-            "set_aside": [asdict(found) for found in self.set_aside],
-            "phase": asdict(self.phase) if self.phase else None,
-            "advice": list(self.advice),
-            "recoveries": [asdict(recovery) for recovery in self.recoveries],
-        }
+        document = asdict(self)
+        summary, _ = document.pop("summary"), document.pop("batch")
+        checkpoints = [{**found, "path": found["path"].name} for found in document["checkpoints"]]
+        return {**summary, **document, "state": self.state.to_json(), "checkpoints": checkpoints}
 
 
 def describe_run(folder: RunFolder) -> RunDescription:
@@ -276,23 +240,20 @@ def describe_run(folder: RunFolder) -> RunDescription:
     return RunDescription(
         summary=summarize_run(folder, state),
         state=state,
-        checkpoints=tuple(list_checkpoints(folder)),
+        checkpoints=list_checkpoints(folder),
         set_aside=_set_aside(folder),
         phase=read_phase(folder) if state.is_active else None,
-        advice=tuple(AdviceFile.of(folder).read()),
-        recoveries=tuple(read_recoveries(folder)),
+        advice=AdviceFile.of(folder).read(),
+        recoveries=read_recoveries(folder),
         batch=object_in((read_json(folder.plan_json) or {}).get("batch")),
     )
 
 
-def _set_aside(folder: RunFolder) -> tuple[SetAside, ...]:
+def _set_aside(folder: RunFolder) -> list[SetAside]:
     """The checkpoints that were renamed, by step."""
-    try:
-        matches = [SET_ASIDE_NAME.fullmatch(path.name) for path in folder.path.iterdir()]
-    except OSError:
-        return ()
+    matches = (SET_ASIDE_NAME.fullmatch(path.name) for path in folder.path.glob("*-checkpoint-*"))
     found = [SetAside(match[0], match[1], int(match[2])) for match in matches if match]
-    return tuple(sorted(found, key=lambda aside: (aside.step, aside.name)))
+    return sorted(found, key=lambda aside: (aside.step, aside.name))
 
 
 # Comparing runs: where their settings differ, and what came out.
@@ -327,34 +288,26 @@ def compare_runs(folders: list[RunFolder]) -> dict[str, Any]:
     planned = [_settings(folder) for folder in folders]
     changes = [changes_now(folder) for folder in folders]
     # Key paths as they stand: a run.yaml of another version, which no RunConfig takes, can be compared too.
-    settings = [one | changed for one, changed in zip(planned, changes, strict=True)]
-    keys = list(dict.fromkeys(key for one in settings for key in one))
-    rows = {key: [one.get(key) for one in settings] for key in keys}
-    results = [_results(folder) for folder in folders]
+    settings = _side_by_side([one | changed for one, changed in zip(planned, changes, strict=True)])
     return {
         "runs": [folder.path.name for folder in folders],
-        "settings": {key: values for key, values in rows.items() if any(value != values[0] for value in values[1:])},
-        "planned": {key: [one.get(key) for one in planned] for key in dict.fromkeys(chain(*changes))},
-        "results": {key: [one[key] for one in results] for key, _ in RESULTS},
+        "settings": {key: values for key, values in settings.items() if any(value != values[0] for value in values)},
+        "planned": {key: [one.get(key) for one in planned] for key in _side_by_side(changes)},
+        "results": _side_by_side([_results(folder) for folder in folders]),
     }
+
+
+def _side_by_side(documents: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    """Every key -> its value in each; None where one has none."""
+    return {key: [one.get(key) for one in documents] for key in dict.fromkeys(chain(*documents))}
 
 
 def _settings(folder: RunFolder) -> dict[str, Any]:
     # Lists and the keeper need no YAML.
-    import yaml
-    from trainwiz.core.config.yaml_text import load_yaml
+    from trainwiz.core.config.yaml_text import read_yaml
 
-    message = tr("{path} cannot be read as YAML.", path=folder.run_yaml)
-    document = None
-    try:
-        document = load_yaml(read_small(folder.run_yaml).decode())
-    except OSError as error:
-        message = tr("Cannot read {path}: {reason}.", path=folder.run_yaml, reason=os_reason(error))
-    except (UnicodeDecodeError, yaml.YAMLError):
-        pass
-    if not isinstance(document, dict):
-        raise usage_error("broken_run_yaml", str(folder.run_yaml), message)
-    return _flat({key: value for key, value in document.items() if key not in LEFT_OUT}, "")
+    values = read_yaml(folder.run_yaml).values
+    return _flat({key: value for key, value in values.items() if key not in LEFT_OUT}, "")
 
 
 def _flat(node: Any, path: str) -> dict[str, Any]:
@@ -364,7 +317,7 @@ def _flat(node: Any, path: str) -> dict[str, Any]:
         return {path: node}
     found: dict[str, Any] = {}
     for key, value in node.items():
-        found |= _flat(value, f"{path}.{key}" if path else str(key))
+        found |= _flat(value, f"{path}.{key}".lstrip("."))
     return found
 
 
@@ -372,18 +325,16 @@ def _results(folder: RunFolder) -> dict[str, Any]:
     state = read_state(folder)
     summary = summarize_run(folder, state)
     outcome = state.outcome or read_json(folder.file(OUTCOME_JSON)) or {}
-    has_times = state.started_s is not None and state.ended_s is not None
-    lasted_s = round(sum((a.ended_s or a.started_s) - a.started_s for a in state.attempts), 1)
-    return {
-        **{name: outcome.get(name) for name, _ in RESULTS},
-        "status": state.status,
-        "step": summary.step,
-        "max_steps": summary.max_steps,
+    lasted_s = sum((attempt.ended_s or attempt.started_s) - attempt.started_s for attempt in state.attempts)
+    known = {
+        **outcome,
+        **asdict(summary),
         "last_loss": outcome.get("last_loss", summary.loss),
         "attempts": len(state.attempts),
         "engine": state.engine.get("actual"),
-        "duration_s": lasted_s if has_times else None,
+        "duration_s": None if state.started_s is None or state.ended_s is None else round(lasted_s, 1),
     }
+    return {name: known.get(name) for name, _ in RESULTS}
 
 
 # Removing a run: the only place of the product that deletes what it did not just make.
@@ -397,26 +348,29 @@ def check_removable(folder: RunFolder, lock: RunLock | None = None) -> None:
 
     `lock`: what the caller itself holds.
     """
-    path, code, message = folder.path, "not_removable", ""
+    path = folder.path
     if path.is_symlink():
-        code, typed = "not_a_run", shlex.quote(str(path.resolve()))
         message = tr(
             "{path} is a link and is not removed. Remove the run it points to with: trainwiz runs remove {typed}",
             path=path,
-            typed=typed,
+            typed=shlex.quote(str(path.resolve())),
         )
-    elif not (folder.run_yaml.is_file() and folder.state_json.is_file()):
-        code, message = "not_a_run", tr("{path} is not removed: it is not a trainwiz run folder.", path=path)
-    else:
-        for place, what in ((Path.cwd(), tr("the current folder")), (Path.home(), tr("your home folder"))):
-            if place.resolve().is_relative_to(path.resolve()):
-                message = tr("{path} is not removed: {what} is inside it.", path=path, what=what)
+        raise usage_error("not_a_run", str(path), message)
+    if not (folder.run_yaml.is_file() and folder.state_json.is_file()):
+        message = tr("{path} is not removed: it is not a trainwiz run folder.", path=path)
+        raise usage_error("not_a_run", str(path), message)
+    if Path.cwd().is_relative_to(path.resolve()):
+        message = tr("{path} is not removed: {what} is inside it.", path=path, what=tr("the current folder"))
+        raise usage_error("not_removable", str(path), message)
     state = read_state(folder, lock=lock)
-    if not message and state.is_active:
-        code, words = "run_is_active", {"name": path.name, "status": tr(state.status), "typed": name_for_commands(path)}
-        message = tr("{name} is {status}; stop it first: trainwiz runs stop {typed}", **words)
-    if message:
-        raise usage_error(code, str(path), message)
+    if state.is_active:
+        message = tr(
+            "{name} is {status}; stop it first: trainwiz runs stop {typed}",
+            name=path.name,
+            status=tr(state.status),
+            typed=name_for_commands(path),
+        )
+        raise usage_error("run_is_active", str(path), message)
 
 
 def remove_run(folder: RunFolder) -> None:
@@ -445,12 +399,7 @@ def remove_run(folder: RunFolder) -> None:
 
 def _delete(path: Path) -> None:
     """Out of sight in one step: half a run is never found, and a start at this moment finds none."""
-    hidden = path.with_name(f".{path.name}.removing")
-    try:
-        path.rename(hidden)
-    except OSError:
-        # A mount point, a name that gets too long, a closed parent: then where it stands.
-        hidden = path
+    hidden = path.rename(path.with_name(f".{path.name}.removing"))
     try:
         shutil.rmtree(hidden)
     except OSError:

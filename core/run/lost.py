@@ -8,7 +8,6 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -40,22 +39,12 @@ class ProcessId:
     create_time: float
     start_ticks: int | None = None
 
-    @classmethod
-    def from_json(cls, document: Any) -> ProcessId | None:
-        """None when the document does not describe a process."""
-        if not isinstance(document, dict):
-            return None
-        pid, created, ticks = document.get("pid"), document.get("create_time"), document.get("start_ticks")
-        if not isinstance(pid, int) or pid <= 0 or not isinstance(created, int | float):
-            return None
-        return cls(pid, float(created), ticks if isinstance(ticks, int) else None)
-
     def is_alive(self) -> bool:
         """Whether this very process runs. A zombie has ended; another process under its number is not it."""
         now = identify(self.pid)
         if now is None:
             return False
-        if self.start_ticks is not None and now.start_ticks is not None:
+        if None not in (self.start_ticks, now.start_ticks):
             return self.start_ticks == now.start_ticks
         return abs(self.create_time - now.create_time) <= CREATE_TIME_TOLERANCE_S
 
@@ -87,8 +76,7 @@ def stat_fields(pid: int) -> list[str] | None:
 def all_pids() -> list[int]:
     """Every process of this system that can be seen."""
     if sys.platform == "linux":
-        with os.scandir("/proc") as entries:
-            return [int(entry.name) for entry in entries if entry.name.isdigit()]
+        return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - no Path for each process
     import psutil
 
     return list(psutil.pids())
@@ -134,11 +122,11 @@ def this_process() -> ProcessId:
 # The lock of a run folder: one keeper at a time, held by the kernel, gone with its processes.
 
 LOCK_FILE = ".lock"
-NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 LockSeen = Literal["held", "free", "unknown"]
 """unknown: there is no lock file, it may not be read, or the file system knows no locks."""
 
 
+@dataclass(frozen=True, slots=True)
 class RunLock:
     """An exclusive `flock` on the run folder's lock file.
 
@@ -146,37 +134,23 @@ class RunLock:
     it clears up after a killed keeper. Children made by exec do not inherit it.
     """
 
-    def __init__(self, descriptor: int, note: str | None = None) -> None:
-        self.descriptor = descriptor
-        self.note = note
-        """Why nothing is locked, where the file system knows no locks."""
+    descriptor: int
+    note: str | None = None
+    """Why nothing is locked, where the file system knows no locks."""
 
     @classmethod
     def take(cls, folder: Path, wait_s: float = 0.0) -> RunLock | None:
         """The lock, or None when another process still holds it after `wait_s`. Raises OSError."""
         descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         deadline = time.monotonic() + wait_s
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return cls(descriptor)
-            except OSError as error:
-                if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-                    if time.monotonic() < deadline:
-                        time.sleep(0.05)
-                        continue
-                    os.close(descriptor)
-                    return None
-                if error.errno in NO_LOCKS:
-                    note = tr("This file system does not support locks: a second start is not prevented.")
-                    return cls(descriptor, note)
+        while (seen := _lock(descriptor, fcntl.LOCK_EX)) == "held":
+            if time.monotonic() >= deadline:
                 os.close(descriptor)
-                raise
-
-    @property
-    def seen_by_holder(self) -> LockSeen:
-        """What it tells its own holder about everybody else."""
-        return "unknown" if self.note else "free"
+                return None
+            time.sleep(0.05)
+        if seen == "free":
+            return cls(descriptor)
+        return cls(descriptor, tr("This file system does not support locks: a second start is not prevented."))
 
     def release(self) -> None:
         os.close(self.descriptor)
@@ -194,11 +168,17 @@ def look_at_lock(folder: Path) -> LockSeen:
     except OSError:
         return "unknown"
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError as error:
-        return "held" if error.errno in (errno.EWOULDBLOCK, errno.EACCES) else "unknown"
+        return _lock(descriptor, fcntl.LOCK_SH)
     finally:
         os.close(descriptor)
+
+
+def _lock(descriptor: int, kind: int) -> LockSeen:
+    """free: it was, and is now locked for this process."""
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except OSError as error:
+        return "held" if error.errno in (errno.EWOULDBLOCK, errno.EACCES) else "unknown"
     return "free"
 
 
@@ -215,85 +195,61 @@ Why = Literal["copied", "no_process", "restarted", "silent"]
 restarted: its computer was started again since. silent: it cannot be seen, and gives no sign of life."""
 
 
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """What a reader of a run folder can see. The functions are asked only where the rule needs them."""
-
-    machine: str
-    """As machine_identity() gives it."""
-    now_s: float
-    is_alive: Callable[[ProcessId], bool]
-    lock: Callable[[], LockSeen]
-    written_s: Callable[[], float | None]
-    """When state.json was written, by the clock of its file system."""
-    is_elsewhere: Callable[[str], bool]
-    """Whether the folder that was recorded exists and is not the one that is read."""
-    boot_s: Callable[[], float]
-    """When this computer was started; 0.0 where it is not known."""
-
-    @classmethod
-    def of(cls, run: RunFolder, now_s: float | None = None, lock: RunLock | None = None) -> Observation:
-        """`lock`: the run's lock where the reader holds it itself."""
-        return cls(
-            machine=machine_identity(),
-            now_s=time.time() if now_s is None else now_s,
-            is_alive=ProcessId.is_alive,
-            lock=lambda: look_at_lock(run.path) if lock is None else lock.seen_by_holder,
-            written_s=lambda: run.state_json.stat().st_mtime if is_file(run.state_json) else None,
-            is_elsewhere=lambda recorded: _is_elsewhere(run.path, recorded),
-            boot_s=boot_time_s,
-        )
+def lock_seen(run: RunFolder, held: RunLock | None) -> LockSeen:
+    """What the lock tells; `held`: the run's lock where the reader holds it itself, which tells of everybody else."""
+    if held is None:
+        return look_at_lock(run.path)
+    return "unknown" if held.note else "free"
 
 
-def why_lost(state: RunState, observation: Observation) -> Why | None:
-    """Why an active run is lost; None when it is not, or when nothing proves it."""
+def why_lost(run: RunFolder, state: RunState, now_s: float, held: RunLock | None = None) -> Why | None:
+    """Why an active run is lost; None when it is not, or when nothing proves it. Each thing is looked at only where it
+    decides."""
     if not state.is_active:
         return None
-    if state.folder is not None and state.machine == observation.machine and observation.is_elsewhere(state.folder):
-        return "copied"
-    if state.machine == observation.machine and state.supervisor is not None:
-        return None if observation.is_alive(state.supervisor) else "no_process"
-    lock = observation.lock()
+    if state.machine == machine_identity():
+        if state.folder is not None and _is_elsewhere(state.folder, run):
+            return "copied"
+        if state.supervisor is not None:
+            return None if state.supervisor.is_alive() else "no_process"
+    lock = lock_seen(run, held)
     if lock == "held":
         return None
-    if _was_restarted(state, observation):
+    if _was_restarted(state):
         return "restarted"
-    return "silent" if _is_silent(state, observation, lock) else None
+    # Neither a heartbeat nor a written state.json of late: the two may go by different clocks.
+    written_s = run.state_json.stat().st_mtime if is_file(run.state_json) else None
+    signs = [time_s for time_s in (state.heartbeat_s, written_s) if time_s is not None]
+    if any(abs(now_s - time_s) <= HEARTBEAT_LOST_S for time_s in signs):
+        return None
+    # A heartbeat from the future comes from a clock that is wrong: only a lock that is free says more.
+    return "silent" if lock == "free" or (state.heartbeat_s or 0.0) < now_s else None
+
+
+def _is_elsewhere(recorded: str, run: RunFolder) -> bool:
+    """Whether the folder that was recorded exists and is not the one that is read."""
+    try:
+        return RunFolder(Path(recorded)).is_run() and not Path(recorded).samefile(run.path)
+    except (OSError, ValueError):
+        return False
+
+
+def _was_restarted(state: RunState) -> bool:
+    """Same host, another boot, and no heartbeat in this boot: another computer of that name would have one."""
+    then, now = (state.machine or "").split(" "), machine_identity().split(" ")
+    if then[0] != now[0] or then[1:2] == now[1:2] or state.heartbeat_s is None:
+        return False
+    return state.heartbeat_s < boot_time_s()
 
 
 def lost_words(why: Why, state: RunState) -> str:
     """One sentence for people: how the keeper of the run was lost, and when it was last heard of."""
-    last = tr("an unknown time") if state.heartbeat_s is None else moment_words(state.heartbeat_s, "%Y-%m-%d %H:%M:%S")
     if why == "copied":
         return tr(
             "This folder is a copy of {path}, made while that run was in progress; nothing is running in this folder.",
             path=state.folder,
         )
+    last = tr("an unknown time") if state.heartbeat_s is None else moment_words(state.heartbeat_s, "%Y-%m-%d %H:%M:%S")
     if why == "restarted":
         return tr("The machine was restarted while this run was in progress (last heartbeat {time}).", time=last)
     return tr("The supervisor of this run disappeared without a final record (last heartbeat {time}).", time=last)
-
-
-def _was_restarted(state: RunState, observation: Observation) -> bool:
-    """Same host, another boot, and no heartbeat in this boot: another computer of that name would have one."""
-    (host_then, boot_then), (host, boot) = (
-        [*identity.split(" "), ""][:2] for identity in (state.machine or "", observation.machine)
-    )
-    is_another_boot = boot_then and boot and boot_then != boot and host_then == host
-    return bool(is_another_boot) and state.heartbeat_s is not None and state.heartbeat_s < observation.boot_s()
-
-
-def _is_silent(state: RunState, observation: Observation, lock: LockSeen) -> bool:
-    """Neither a heartbeat nor a written state.json within HEARTBEAT_LOST_S: the two may go by different clocks."""
-    signs = (state.heartbeat_s, observation.written_s())
-    if any(abs(observation.now_s - time_s) <= HEARTBEAT_LOST_S for time_s in signs if time_s is not None):
-        return False
-    # A heartbeat from the future comes from a clock that is wrong: only a lock that is free says more.
-    return lock == "free" or state.heartbeat_s is None or state.heartbeat_s < observation.now_s
-
-
-def _is_elsewhere(folder: Path, recorded: str) -> bool:
-    try:
-        return RunFolder(Path(recorded)).is_run() and not Path(recorded).samefile(folder)
-    except (OSError, ValueError):
-        return False

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal, get_args
+from functools import cache
+from types import UnionType
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from trainwiz.core.errors import os_reason
-from trainwiz.core.files import read_small
+from trainwiz.core.files import is_file, read_small
 from trainwiz.core.language import mark, tr
 from trainwiz.core.run.folder import RunFolder, name_for_commands, read_json, write_json_atomic
-from trainwiz.core.run.lost import Observation, ProcessId, RunLock, lost_words, why_lost
-from trainwiz.core.text import numbers_finite, object_in, parse_json, plain_text, whole_in
+from trainwiz.core.run.lost import ProcessId, RunLock, lock_seen, lost_words, why_lost
+from trainwiz.core.text import numbers_finite, object_in, parse_json, plain_text, text_in, whole_in
 
 # The states of a run.
 
@@ -32,6 +33,8 @@ STATUS_WORDS: dict[RunStatus, str] = {
 }
 """State -> its word for people, through `tr`. Files and --json have the state itself."""
 
+Read = TypeVar("Read")
+
 ENDED: frozenset[str] = frozenset({"finished", "failed", "stopped", "lost"})
 ACTIVE: frozenset[str] = frozenset({"starting", "running", "stopping"})
 
@@ -42,23 +45,21 @@ SCHEMA_VERSION = 1
 """Of state.json. Keys that are added do not change it."""
 
 
-def read_document(run: RunFolder) -> dict[str, Any] | str:
+def _document(run: RunFolder) -> Mapping[str, Any] | str:
     """The document of state.json, or one sentence that says why there is none."""
     path = run.state_json
     try:
-        document = parse_json(read_small(path))
+        document = object_in(parse_json(read_small(path)))
     except OSError as error:
         return tr("Cannot read {path}: {reason}.", path=path, reason=os_reason(error))
     except ValueError:
         return tr("{path} is corrupted: it is not JSON.", path=path)
-    if not isinstance(document, dict):
-        document = {}
-    if document.get("status") not in get_args(RunStatus):
-        return newer_schema(run, document) or tr("{path} is corrupted: it contains no state.", path=path)
-    return document
+    if document.get("status") in get_args(RunStatus):
+        return document
+    return newer_schema(run, document) or tr("{path} is corrupted: it contains no state.", path=path)
 
 
-def newer_schema(run: RunFolder, document: dict[str, Any]) -> str | None:
+def newer_schema(run: RunFolder, document: Mapping[str, Any]) -> str | None:
     """One sentence when a newer trainwiz wrote the state; what it means may not be known here."""
     version = document.get("schema_version")
     if not isinstance(version, int) or version <= SCHEMA_VERSION:
@@ -71,36 +72,39 @@ def newer_schema(run: RunFolder, document: dict[str, Any]) -> str | None:
     )
 
 
-def known_without_state(run: RunFolder) -> dict[str, Any]:
+def _known_without_state(run: RunFolder) -> RunState:
     """As much of a state as plan.json has: enough to list the run and to go on with it."""
     plan = read_json(run.plan_json) or {}
-    model, time = object_in(plan.get("model")), object_in(plan.get("time"))
-    known = {"profile": plan.get("profile"), "task": plan.get("task"), "model": model.get("name")}
-    return {"name": run.path.name, **known, "max_steps": time.get("steps")}
+    return RunState(
+        name=run.path.name,
+        profile=text_in(plan.get("profile")),
+        task=text_in(plan.get("task")),
+        model=text_in(object_in(plan.get("model")).get("name")),
+        max_steps=whole_in(object_in(plan.get("time")).get("steps")),
+    )
 
 
 def result_sentences(outcome: Mapping[str, Any]) -> list[str]:
     """Why a training ended early, and which weights final_model has; nothing where both are those of the last step."""
     early, final = object_in(outcome.get("ended_early")), object_in(outcome.get("final"))
-    step, metric = whole_in(outcome.get("step")), plain_text(final.get("metric") or early.get("metric") or "", 80)
+    metric = plain_text(final.get("metric") or early.get("metric") or "", 80)
     sentences = []
     if early:
         words = tr(
             "Early stopping at step {step} of {steps}: {n} evaluations in a row found no better {metric}.",
-            step=f"{step or 0:,}",
-            steps=f"{whole_in(outcome.get('max_steps')) or 0:,}",
-            n=whole_in(early.get("evaluations")) or 0,
+            step=_whole(outcome.get("step")),
+            steps=_whole(outcome.get("max_steps")),
+            n=_whole(early.get("evaluations")),
             metric=metric,
         )
         sentences.append(words)
-    if final.get("which") == "best" and final.get("step") != step:
-        last = numbers_finite(outcome.get(metric))
+    if final.get("which") == "best" and final.get("step") != outcome.get("step"):
         words = tr(
             "final_model has the weights from step {step}, the best by {metric} ({score}; last step: {last}).",
-            step=f"{whole_in(final.get('step')) or 0:,}",
+            step=_whole(final.get("step")),
             metric=metric,
-            score=f"{numbers_finite(final.get('score')) or 0:.4g}",
-            last=tr("none") if last is None else f"{last:.4g}",
+            score=_score(final.get("score")),
+            last=_score(outcome.get(metric)),
         )
         sentences.append(words)
     if outcome.get("best_before_training"):
@@ -110,6 +114,15 @@ def result_sentences(outcome: Mapping[str, Any]) -> list[str]:
             )
         )
     return sentences
+
+
+def _whole(value: Any) -> str:
+    return f"{whole_in(value) or 0:,}"
+
+
+def _score(value: Any) -> str:
+    known = numbers_finite(value)
+    return tr("none") if known is None else f"{known:.4g}"
 
 
 # RunState: what state.json says about a run.
@@ -126,17 +139,11 @@ class RunExit:
 
     code: int
     """0 finished, 1 failed or lost, 130 stopped by the user."""
-    cause: str | None
+    cause: str | None = None
     """One of the causes of core/diagnosis; None when it finished."""
-    message: str
+    message: str = ""
     remedy: str | None = None
     evidence: tuple[str, ...] = ()
-
-    @classmethod
-    def from_json(cls, document: Any) -> RunExit | None:
-        """None without a code."""
-        found = read_fields(cls, document)
-        return cls(**{"message": "", "cause": None, **found}) if "code" in found else None
 
 
 @dataclass(slots=True)
@@ -217,84 +224,81 @@ class RunState:
     def to_json(self) -> dict[str, Any]:
         return {"schema_version": SCHEMA_VERSION, **dataclasses.asdict(self)}
 
-    @classmethod
-    def from_json(cls, document: dict[str, Any]) -> RunState:
-        """Reads what it knows and lets newer keys be."""
-        return cls(**read_fields(cls, document))
 
-
-def _attempt(document: Any) -> Attempt | None:
-    """None without number and time."""
-    found = read_fields(Attempt, document)
-    return Attempt(**found) if {"number", "started_s"} <= found.keys() else None
-
-
-def _of(kind: type) -> Callable[[Any], Any]:
-    return lambda value: value if isinstance(value, kind) else None
-
-
-def _list_of(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda value: [found for found in map(read, value) if found is not None] if isinstance(value, list) else None
-
-
-_READERS: Mapping[str, Callable[[Any], Any]] = {
-    "str": _of(str),
-    "int": _of(int),
-    "bool": _of(bool),
-    "float": lambda value: float(value) if isinstance(value, int | float) else None,
-    "dict[str, Any]": _of(dict),
-    "list[str]": _list_of(str),
-    "tuple[str, ...]": lambda value: tuple(map(str, value)) if isinstance(value, list) else None,
-    "RunStatus": lambda value: value if value in get_args(RunStatus) else None,
-    "RunExit": RunExit.from_json,
-    "ProcessId": ProcessId.from_json,
-    "list[ProcessId]": _list_of(ProcessId.from_json),
-    "list[Attempt]": _list_of(_attempt),
-}
-"""Type of a field, as it is written -> what reads it out of JSON; None for a value of another type."""
+# Dataclasses out of JSON that anybody may have written: what is of the wrong type counts as absent.
 
 
 def read_fields(kind: type, document: Any) -> dict[str, Any]:
-    """The fields of a dataclass that a document has. A value of the wrong type counts as absent."""
-    known = document if isinstance(document, dict) else {}
-    readers = {field.name: _READERS[str(field.type).removesuffix(" | None")] for field in dataclasses.fields(kind)}
-    found = {name: read(known[name]) for name, read in readers.items() if name in known}
+    """The fields of a dataclass that a JSON object has, those of the dataclasses in it too; other keys are let be."""
+    known = object_in(document)
+    found = {name: _of_type(expected, known.get(name)) for name, expected in _types(kind).items()}
     return {name: value for name, value in found.items() if value is not None}
 
 
-def read_state(folder: RunFolder | Path, now_s: float | None = None, lock: RunLock | None = None) -> RunState:
+def read_object(kind: type[Read], document: Any) -> Read | None:
+    """None where a field is absent that has no default."""
+    found = read_fields(kind, document)
+    try:
+        return kind(**found)
+    except TypeError:
+        return None
+
+
+_types = cache(get_type_hints)
+
+
+def _of_type(expected: Any, value: Any) -> Any:
+    """The value as one of this type; None where it is of another one."""
+    kind, parts = get_origin(expected) or expected, get_args(expected)
+    if kind is UnionType:  # X | None
+        return _of_type(parts[0], value)
+    if kind is Literal:
+        return value if value in parts else None
+    if kind in (list, tuple):
+        if not isinstance(value, list):
+            return None
+        items = (_of_type(parts[0], item) for item in value)
+        return kind(item for item in items if item is not None)
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        return read_object(kind, value)
+    if kind is float:
+        return float(value) if isinstance(value, int | float) else None
+    return value if isinstance(value, kind) else None
+
+
+# The state as a reader shows it.
+
+
+def read_state(run: RunFolder, now_s: float | None = None, lock: RunLock | None = None) -> RunState:
     """The state of a run; `lost` where core/run/lost.py proves it. `lock`: what the caller itself holds.
 
     A state.json that cannot be used is `running` while somebody holds the lock (the keeper writes it
     again), `prepared` when nothing was ever trained there, else `lost`. The reason is in its notes.
     """
-    run = folder if isinstance(folder, RunFolder) else RunFolder(folder)
-    observation = Observation.of(run, now_s, lock)
-    state = _read(run, observation)
-    if why_lost(state, observation) is not None:
+    now_s = time.time() if now_s is None else now_s
+    state = _read(run, now_s, lock)
+    if why_lost(run, state, now_s, lock) is not None:
         # The keeper may have written its last word between our reading and our looking for it.
-        state = _read(run, observation)
-    why = why_lost(state, observation)
+        state = _read(run, now_s, lock)
+    why = why_lost(run, state, now_s, lock)
     return state if why is None else _as_lost(state, run, lost_words(why, state))
 
 
-def _read(run: RunFolder, observation: Observation) -> RunState:
-    document = read_document(run)
+def _read(run: RunFolder, now_s: float, lock: RunLock | None) -> RunState:
+    document = _document(run)
     if not isinstance(document, str):
-        return RunState.from_json(document)
-    state = RunState.from_json(known_without_state(run))
-    if observation.lock() == "held":
+        return RunState(**read_fields(RunState, document))
+    state = dataclasses.replace(_known_without_state(run), notes=[document])
+    if lock_seen(run, lock) == "held":
         # Its heartbeat is now: who holds the lock is there.
-        return dataclasses.replace(state, status="running", heartbeat_s=observation.now_s, notes=[document])
-    # os.path: below a closed folder Path.exists() raises PermissionError.
-    if any(os.path.exists(path) for path in (run.metrics_jsonl, run.train_log)):  # noqa: PTH110
+        return dataclasses.replace(state, status="running", heartbeat_s=now_s)
+    if is_file(run.metrics_jsonl) or is_file(run.train_log):
         return _as_lost(state, run, tr("{problem} How the run ended is unknown.", problem=document))
-    return dataclasses.replace(state, notes=[document])
+    return state
 
 
 def _as_lost(state: RunState, run: RunFolder, message: str) -> RunState:
-    remedy = f"trainwiz runs resume {name_for_commands(run.path)}"
-    exit_ = RunExit(code=1, cause="unknown", message=message, remedy=remedy)
+    exit_ = RunExit(1, "unknown", message, remedy=f"trainwiz runs resume {name_for_commands(run.path)}")
     return dataclasses.replace(state, status="lost", ended_s=state.heartbeat_s, exit=exit_)
 
 

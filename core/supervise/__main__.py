@@ -63,7 +63,7 @@ def _take_over(run: RunFolder, order: StartOrder) -> Keeper:
     while lock is None and not read_state(run).is_active and time.monotonic() < deadline:
         lock = RunLock.take(run.path, wait_s=0.2)
     state = read_state(run, lock=lock)
-    refused = why_not_start(run, state, resume=order.resume is not None, lock_is_mine=lock is not None)
+    refused = why_not_start(run, state, resume=order.resume is not None)
     if refused or lock is None:
         raise CannotStart(refused or being_cleared_up(run), "run_is_active")
     # Where keeper and guard were killed together, what they could not end must not train beside the new attempt. But a copy

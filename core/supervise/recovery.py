@@ -10,6 +10,7 @@ from typing import Any
 from trainwiz.core.language import tr
 from trainwiz.core.run.attempts import ACCUMULATION, MICRO
 from trainwiz.core.run.lost import ProcessId
+from trainwiz.core.run.state import read_object
 
 EVALUATION_MICRO = "batch.eval_micro_batch_size"
 WORKERS = "data.workers"
@@ -70,8 +71,9 @@ class StartOrder:
     def from_text(cls, text: str) -> StartOrder:
         """Raises ValueError, TypeError or KeyError when the text is not an order."""
         document: dict[str, Any] = json.loads(text)
+        owner = read_object(ProcessId, document["owner"])
         setup = document["setup"] and Setup(**document["setup"])
-        return cls(**{**document, "owner": ProcessId.from_json(document["owner"]), "setup": setup})
+        return cls(**{**document, "owner": owner, "setup": setup})
 
 
 @dataclass(frozen=True, slots=True)

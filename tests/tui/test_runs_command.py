@@ -83,7 +83,7 @@ def test_show(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert "\x1b" not in out and "\x07" not in out and "[bold]" in out
     assert "checkpoint-5   complete" in out
-    assert "checkpoint-6   broken: optimizer.pt is truncated" in out
+    assert "checkpoint-6   broken: optimizer.pt is incomplete" in out
     assert "checkpoint-9 is incomplete." in out
     assert run_show("demo", as_json=True) == 0
     document = json.loads(capsys.readouterr().out)

@@ -10,7 +10,7 @@ from trainwiz.core.hardware.doctor import Check, can_train, check_machine
 from trainwiz.core.hardware.machine import Gpu, Machine, Rates, gpu_label
 from trainwiz.core.hardware.read import find_tools, probe_machine
 from trainwiz.core.hardware.visible import choose_attention, choose_precision, choose_tf32
-from trainwiz.core.history.measurement import gpu_key, short_names
+from trainwiz.core.history.measurement import gpu_key, short_name
 from trainwiz.core.history.rates import keep_rates, kept_rates, measure_rates, rates_path
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.text import plain_text
@@ -53,7 +53,7 @@ def run_hardware(*, as_json: bool, measure: bool = False) -> int:
 
 def _measure(machine: Machine) -> bool:
     """Of each kind of GPU that programs see, or of the CPU where there is none; False where Ctrl-C ended it."""
-    kinds = {gpu_key(machine.accelerator, gpu.name, gpu.memory_total_bytes): gpu for gpu in machine.visible_gpus}
+    kinds = {gpu_key(machine.accelerator, gpu): gpu for gpu in machine.visible_gpus}
     device = machine.accelerator if kinds else "cpu"
     measured: list[tuple[Gpu, ...]] = [(gpu,) for gpu in kinds.values()] or [()]
     try:
@@ -76,7 +76,7 @@ def _rates_rows(kept: Sequence[Rates]) -> Iterator[Row]:
         best = {one.format: one.flops_per_s for one in sorted(rates.products, key=lambda one: one.flops_per_s)}
         products = [f"{format} {_in_steps(flops)}FLOP/s" for format, flops in best.items()]
         bandwidth = tr("memory bandwidth {rate}B/s", rate=_in_steps(rates.bytes_per_s))
-        yield tr("Performance"), tr(", ").join((short_names((rates.device,)), *products, bandwidth))
+        yield tr("Performance"), tr(", ").join((short_name(rates.device), *products, bandwidth))
         yield "", tr("measured {day}; in full with --json", day=rates.day)
 
 

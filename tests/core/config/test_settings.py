@@ -13,7 +13,7 @@ from trainwiz.core.config.settings import SETTINGS, all_settings, in_order_of_ro
 from trainwiz.core.export.training_arguments import training_arguments
 from trainwiz.core.importing.names import CANONICAL
 from trainwiz.core.importing.trainer import is_known
-from trainwiz.core.run.identity import OF_TRAINING
+from trainwiz.core.run.identity import COMPARED
 from trainwiz.tui.screens.plan_fields import CONDITIONS
 
 from tests.core.training.runs import tiny_config
@@ -93,4 +93,4 @@ def test_a_setting_of_the_trainer_is_exported_imported_and_compared_by_its_entry
     off, on = (training_arguments(tiny_config(**more)) for more in ({}, {"training__neftune_noise_alpha": 5.0}))
     assert "neftune_noise_alpha" not in off and on["neftune_noise_alpha"] == 5.0
     assert is_known("neftune_noise_alpha") and CANONICAL["neftune_alpha"] == "neftune_noise_alpha"
-    assert "training.neftune_noise_alpha" in OF_TRAINING
+    assert "training.neftune_noise_alpha" in COMPARED["training"]

@@ -5,7 +5,7 @@ from typing import Any
 
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.hardware.machine import Machine
-from trainwiz.core.history.measurement import Measurement, device_key, model_digest
+from trainwiz.core.history.measurement import Measurement, device_key, text_digest
 
 HERE = Machine(cpu_model="Some CPU", cpu_cores=8, ram_total_bytes=1 << 35, ram_available_bytes=1 << 35)
 
@@ -31,4 +31,4 @@ ALIKE = (
 def measurement_of(work: Workload, **changes: Any) -> Measurement:
     """Of this very work, on the CPU of HERE."""
     same = {name: getattr(work, name) for name in ALIKE}
-    return measurement(model=model_digest(work.model_config), **same, **{"usual_length": work.length, **changes})
+    return measurement(model=text_digest(work.model_config), **same, **{"usual_length": work.length, **changes})

@@ -54,11 +54,10 @@ def test_a_finished_run_is_a_measurement(tmp_path: Path) -> None:
     found = measured(tmp_path, [line(1, 3.0), *steps(2, 10), line(11, 2.0)])
     assert (found.source, found.steps, found.step_s, found.step_low_s, found.step_high_s) == ("run", 10, 1.0, 1.0, 1.0)
     assert (found.tokens_per_step, found.micro_batch, found.data_wait_s) == (1000, 8, None)
-    # 11 s to the first line, of which its step took 3, and 2 s of closing.
-    assert found.start_s == pytest.approx(10.0)
+    # 11 s to the first line, of which its step took 3.
+    assert found.start_s == pytest.approx(8.0)
     assert found.measured_at.startswith("1970-01-12")
-    # 14 s to the first line, of which its steps took 4 x 3, and 2 s of closing: no loading.
-    assert measured(tmp_path, [line(4, 3.0), *steps(5, 10)]).start_s == pytest.approx(14.0 - 12.0 + 2.0)
+    assert measured(tmp_path, [line(4, 3.0), *steps(5, 10)]).start_s == pytest.approx(14.0 - 12.0)
     # Lines count as the steps that they are the mean of.
     found = measured(tmp_path, [line(1, 9.0), line(2, 5.0), line(100, 1.0)])
     assert (found.steps, found.step_s, found.step_high_s) == (99, 1.0, 1.0)
@@ -115,8 +114,8 @@ def test_rows_of_an_earlier_attempt_and_broken_lines_do_not_count(tmp_path: Path
     with run.metrics_jsonl.open("a") as lines:
         lines.write('{"step": 20, "los\n[]\n')
     found = run_measurement(run, state)
-    assert found and (found.steps, found.step_s, found.start_s) == (13, 1.0, pytest.approx(17.0))
-    # An evaluation before the first line leaves the start open.
+    assert found and (found.steps, found.step_s, found.start_s) == (13, 1.0, None)
+    # A resume or an evaluation before the first line leaves the start open.
     early = {"time_s": STARTED_S + 13.0, "step": 2, "eval_loss": 1.0}
     assert measured(tmp_path, [early, *(line(step, 1.0) for step in range(5, 20, 5))]).start_s is None
 
@@ -127,9 +126,9 @@ def test_what_grew_in_an_evaluation_is_not_the_peak_of_training(tmp_path: Path) 
 
     evaluation = {"time_s": STARTED_S + 13.5, "step": 3, "eval_loss": 1.0}
     before = [peak(1, 90), peak(2, 100), peak(3, 100), evaluation]
-    for after, peaks in (([peak(4, 100)], (100, 105, None)), ([peak(4, 300), peak(5, 300)], (100, None, 300))):
+    for after, peaks in (([peak(4, 100)], (100, 105)), ([peak(4, 300), peak(5, 300)], (100, None))):
         found = measured(tmp_path, [*before, *after])
-        assert (found.peak_allocated_bytes, found.peak_reserved_bytes, found.evaluation_peak_bytes) == peaks
+        assert (found.peak_allocated_bytes, found.peak_reserved_bytes) == peaks
 
 
 def test_ram_is_that_of_the_fullest_process_without_its_workers(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
-import fcntl
 import functools
 import json
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,6 @@ from trainwiz.core.history.measurement import (
 )
 from trainwiz.core.history.measurement import measurement_of as measurement_from
 from trainwiz.core.plan.gather import planned_fields
-from trainwiz.core.run.lost import LOCK_FILE
 
 from tests.core.history.measurements import HERE, measurement, measurement_of
 from tests.core.plan.machines import config, machine, plan, real
@@ -40,7 +37,7 @@ def test_what_was_appended_last_is_loaded_first_whatever_the_clock_said() -> Non
 
 def test_other_machines_are_left_out() -> None:
     append(measurement(machine="cpu:Another CPU:8 cores"))
-    append(measurement(machine=gpu_key("cuda", "RTX 3090", 24 * GIB)))
+    append(measurement(machine=gpu_key("cuda", CARD)))
     assert load(HERE) == ()
     card = Gpu(0, name="RTX 3090", memory_total_bytes=24 * GIB - 5_000_000)
     with_gpu = replace(HERE, accelerator="cuda", gpus=(card,))
@@ -79,23 +76,6 @@ def test_the_history_stays_small_and_keeps_the_newest(monkeypatch: pytest.Monkey
         append(measurement(steps=number))
     kept = [one.steps for one in load(HERE)]
     assert 5 <= len(kept) <= 12 and kept == list(range(25, 25 - len(kept), -1))
-
-
-def test_a_writer_waits_for_another_and_in_the_end_goes_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each alone may shorten the history; a shared lock keeps only those out that want it for themselves."""
-    append(measurement())
-    with (history_path().parent / LOCK_FILE).open("rb") as held:
-        fcntl.flock(held, fcntl.LOCK_SH)
-        monkeypatch.setattr(lines, "LOCK_WAIT_S", 0.05)
-        append(measurement(micro_batch=9))
-        assert len(load(HERE)) == 2
-        monkeypatch.setattr(lines, "LOCK_WAIT_S", 250.0)
-        writer = threading.Thread(target=lambda: append(measurement(micro_batch=10)))
-        writer.start()
-        writer.join(0.2)
-        assert writer.is_alive() and len(load(HERE)) == 2
-    writer.join(250)
-    assert len(load(HERE)) == 3
 
 
 def test_a_folder_that_cannot_be_read_is_no_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

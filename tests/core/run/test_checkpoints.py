@@ -32,25 +32,25 @@ Break = Callable[[Path], object]
 TORN: dict[str, Break] = {
     "trainer_state.json is missing": lambda path: (path / "trainer_state.json").unlink(),
     "trainer_state.json is incomplete": lambda path: cut(path / "trainer_state.json"),
-    "contains no step": lambda path: (path / "trainer_state.json").write_text('{"global_step": true}'),
-    "model.safetensors has": lambda path: cut(path / "model.safetensors", 0.95),
-    "model.safetensors is truncated": lambda path: cut(path / "model.safetensors", 0.3),
-    "model.safetensors is empty": lambda path: (path / "model.safetensors").write_bytes(b""),
+    "trainer_state.json is incompl": lambda path: (path / "trainer_state.json").write_text('{"global_step": true}'),
+    "model.safetensors is incomplete": lambda path: cut(path / "model.safetensors", 0.95),
+    "model.safetensors is incompl": lambda path: cut(path / "model.safetensors", 0.3),
+    "model.safetensors is in": lambda path: (path / "model.safetensors").write_bytes(b""),
     "the weights are missing": lambda path: (path / "model.safetensors").unlink(),
-    "optimizer.pt is truncated": lambda path: cut(path / "optimizer.pt", 0.9),
+    "optimizer.pt is incomplete": lambda path: cut(path / "optimizer.pt", 0.9),
     "the optimizer state is missing": lambda path: (path / "optimizer.pt").unlink(),
     "scheduler.pt is missing": lambda path: (path / "scheduler.pt").unlink(),
     "config.json is missing": lambda path: (path / "config.json").unlink(),
-    "config.json contains no settings": lambda path: (path / "config.json").write_text("[]"),
+    "config.json is incomplete": lambda path: (path / "config.json").write_text("[]"),
 }
 TORN_ADAPTER: dict[str, Break] = {
-    "the adapter weights are missing": lambda path: (path / "adapter_model.safetensors").unlink(),
+    "the weights are missing": lambda path: (path / "adapter_model.safetensors").unlink(),
     "adapter_config.json is incomplete": lambda path: cut(path / "adapter_config.json"),
 }
 STATES = "global_step7/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt"
 TORN_DEEPSPEED: dict[str, Break] = {
-    "optimizer states of a rank": lambda path: (path / STATES).unlink(),
-    "mp_rank_00_model_states.pt is truncated": lambda path: cut(path / "global_step7/mp_rank_00_model_states.pt"),
+    "folder 'global_step7' is": lambda path: (path / "global_step7/mp_rank_00_model_states.pt").unlink(),
+    "mp_rank_00_model_states.pt is incomplete": lambda path: cut(path / "global_step7/mp_rank_00_model_states.pt"),
     "'global_step7' is missing": lambda path: shutil.rmtree(path / "global_step7"),
     "'../../etc' is missing": lambda path: (path / "latest").write_text("../../etc"),
 }
@@ -81,7 +81,7 @@ SPOILT: dict[str, Break] = {
         path / "model.safetensors", -4, b"\0" * 4
     ),
     "rng_state.pth is missing": lambda path: (path / "rng_state.pth").unlink(),
-    "config.json has": lambda path: (path / "config.json").write_text("{}"),
+    "the content of config.json": lambda path: (path / "config.json").write_text("{}"),
 }
 SPOILT_STATES: dict[str, Break] = {
     "rank_0_mp_rank_00_optim_states.pt is not what was saved": lambda path: spoil(path / STATES, 300, b"\0" * 64)
@@ -99,8 +99,8 @@ def in_shards(root: Path, number: int) -> Path:
 
 
 TORN_SHARDS: dict[str, Break] = {
-    SHARDS[1]: lambda path: cut(path / SHARDS[1], 0.95),
-    "1 of 2 parts": lambda path: (path / SHARDS[1]).unlink(),
+    f"{SHARDS[1]} is incomplete": lambda path: cut(path / SHARDS[1], 0.95),
+    f"{SHARDS[1]} is missing": lambda path: (path / SHARDS[1]).unlink(),
 }
 
 
@@ -122,7 +122,7 @@ TABLE = [
     *((sealed, spoiling, problem) for problem, spoiling in SPOILT.items()),
     *((sealed_by_two, spoiling, problem) for problem, spoiling in SPOILT_STATES.items()),
     *((in_shards, spoiling, problem) for problem, spoiling in TORN_SHARDS.items()),
-    (by_ranks(write_checkpoint, 1), lambda path: (path / "rng_state.pth").unlink(), "the RNG state is missing"),
+    (by_ranks(write_checkpoint, 1), lambda path: (path / "rng_state.pth").unlink(), "the RNG state of a rank"),
     (by_ranks(write_checkpoint, 2), lambda path: (path / "rng_state_1.pth").unlink(), "the RNG state of a rank"),
     (by_ranks(write_deepspeed, 2), lambda path: (path / LAST_STATES).unlink(), "optimizer states of a rank"),
 ]

@@ -57,7 +57,7 @@ def test_what_is_whole_stays_and_what_is_not_is_put_away(tmp_path: Path) -> None
     away = tmp_path / "attempts" / "0"
     assert sorted(path.name for path in away.iterdir()) == ["adapter.partial", "final_model.partial", "outcome.json"]
     assert (tmp_path / "broken-checkpoint-8" / "adapter_config.json").is_file()
-    assert "adapter_model.safetensors is truncated" in state.attempts[0].set_aside[0]
+    assert "adapter_model.safetensors is incomplete" in state.attempts[0].set_aside[0]
 
 
 def test_the_same_thing_twice_loses_neither(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_names_and_numbers_that_fit_nothing_or_several(here: Path) -> None:
     make_run(here / "runs", "protein-small")
     (here / "notes").mkdir()
     for text, words in {
-        "protein": "matches 2 runs: protein-small, protein-large", "protien-large": "Did you mean protein-large",
+        "protein": "matches 2 runs: runs/protein-small, runs/protein-large", "protien-large": "Did you mean protein-large",
         "noets": "Did you mean notes?", "./other/x": "There is no run, file or process './other/x'",
         "": "There is no run, file or process ''", "x" * 5000: "There is no run, file or process",
         "[bold]x": "There is no run, file or process", "0": "Process 0 does not exist, is not visible",

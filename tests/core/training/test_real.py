@@ -156,7 +156,7 @@ def test_from_its_last_step_it_only_writes_the_model_and_something_else_must_be_
     assert start(run.path, longer, "--resume", "checkpoint-18", "--accept", "data").wait(240) != 0
     failure = json.loads(run.failure_json(0).read_text())
     assert (failure["type"], failure["rank"], failure["step"]) == ("UsageError", 0, None)
-    assert "training.max_steps: 18 → 20" in failure["message"] and "--accept training" in failure["message"]
+    assert "training.max_steps: 18 → 20" in failure["message"] and "--accept data,training" in failure["message"]
     assert f"error: {failure['message']}" in run.train_log.read_text()
     assert metrics(run.path) == logged
     assert train(run.path, longer, "--resume", "checkpoint-18", "--accept", "data,training")["step"] == 20
