@@ -196,6 +196,25 @@ def settings_now(config: RunConfig, folder: Path, world_size: int | None = None)
     return settings
 
 
+def position_difference(step: int, epoch: float | None, sequences: int, rows: int) -> Difference | None:
+    """Whether a checkpoint of `step` would go on at another place in the data than it left, as an older one does after
+    another batch was accepted.
+
+    `epoch` is what the checkpoint says, `sequences` those of a step and `rows` those that train, now.
+    One step of tolerance: the last window of an epoch may be short.
+    """
+    steps_of_an_epoch = math.ceil(rows / sequences) if rows > 0 else 0
+    if epoch is None or steps_of_an_epoch == 0:
+        return None
+    whole, rest = divmod(step, steps_of_an_epoch)
+    now = whole + min(rest * sequences, rows) / rows
+    if abs(now - epoch) <= 1.5 / steps_of_an_epoch:
+        return None
+    return Difference(
+        "batch", tr("position in the data: epoch {then} → epoch {now}", then=f"{epoch:.3f}", now=f"{now:.3f}")
+    )
+
+
 def files_identity(paths: Iterable[Path]) -> dict[str, Any]:
     """How many files, their bytes, and a hash of names, sizes and samples. Raises OSError."""
     files = sorted(paths)

@@ -21,17 +21,21 @@ from trainwiz.core.run.folder import (
     TENSORBOARD_LOGS,
     FolderPlace,
     RunFolder,
+    read_json,
     write_json_atomic,
 )
 from trainwiz.core.run.identity import (
     IDENTITY_JSON,
+    SEQUENCES,
     Difference,
     Identity,
     compare,
+    position_difference,
     recorded_identity,
     refuse,
     settings_now,
 )
+from trainwiz.core.text import numbers_finite
 from trainwiz.core.training.best import choose_final
 from trainwiz.core.training.callbacks import (
     EngineCallback,
@@ -200,6 +204,7 @@ class IdentityCheck:
     ) -> None:
         """Compares settings and files. Raises UsageError with all that differs and is not accepted."""
         self._folder = folder
+        self._checkpoint = checkpoint
         self._accept = accept
         self._recorded = recorded_identity(folder, checkpoint)
         self._settings = settings_now(config, folder.path, world_size)
@@ -208,7 +213,7 @@ class IdentityCheck:
         self.identity = self._recorded
 
     def after_loading(self, parts: TaskParts) -> None:
-        """Compare rows and tokenizer, then write the record. Raises UsageError."""
+        """Compare rows, tokenizer and the place in the data, then write the record. Raises UsageError."""
         loaded: dict[str, dict[str, Any]] = {
             "data": {
                 ROWS_THAT_TRAIN: len(parts.sampler),
@@ -223,6 +228,11 @@ class IdentityCheck:
             # Of the text itself: a file may be changed under its name, and TRL's marks come and go with TRL.
             loaded["tokenizer"][TEMPLATE] = hashlib.blake2b(parts.template.encode(), digest_size=16).hexdigest()
         found = compare(self._recorded.loaded, loaded) if self._recorded else []
+        state = (read_json(self._checkpoint / "trainer_state.json") or {}) if self._checkpoint is not None else {}
+        if isinstance(step := state.get("global_step"), int):
+            sequences = self._settings["batch"][SEQUENCES]
+            position = position_difference(step, numbers_finite(state.get("epoch")), sequences, len(parts.sampler))
+            found += [position] if position is not None else []
         self._keep_record(loaded, [*self._accepted, *refuse(self._folder, found, self._accept)])
 
     def _keep_record(self, loaded: dict[str, dict[str, Any]], accepted: list[Difference]) -> None:

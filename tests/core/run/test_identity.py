@@ -13,6 +13,7 @@ from trainwiz.core.run.identity import (
     IDENTITY_JSON,
     Identity,
     compare,
+    position_difference,
     files_identity,
     refuse,
     sequences_of_a_step,
@@ -119,6 +120,13 @@ def test_a_record_survives_its_file_and_remembers_what_was_accepted(data: Path, 
     for nonsense in ("{", "[]", '{"format": "trainwiz.identity/1"}', '{"format": 1, "settings": {"data": {}}}'):
         path.write_text(nonsense)
         assert Identity.read(path) is None
+
+
+def test_the_place_in_the_data() -> None:
+    assert position_difference(6, 12 / 27, 8, 107) is position_difference(14, 1.0, 8, 107) is None
+    assert position_difference(10, None, 16, 107) is None
+    found = position_difference(10, 20 / 27, 16, 107)
+    assert found is not None and found.text == "position in the data: epoch 0.741 → epoch 1.449"
 
 
 def test_processes_differ_where_the_batch_does_not_and_the_launchers_number_counts(data: Path, tmp_path: Path) -> None:
