@@ -119,11 +119,12 @@ def test_any_cut_of_the_bytes_gives_the_same_rows_and_text(tmp_path: Path) -> No
 
 def test_a_file_that_is_replaced_or_rewritten_starts_again(tmp_path: Path) -> None:
     path, longer = tmp_path / "m.jsonl", [{"b": n} for n in range(100)]
-    path.write_text('{"a": 1}\n')
+    # What was half a line of the old file is none of the new one.
+    path.write_text('{"a": 1}\n{"b')
     tail = JsonLinesTail(path)
     tail.read_new()
     # To the same size: by its time.
-    path.write_text('{"a": 2}\n')
+    path.write_text('{"a": 2}\n{"c')
     os.utime(path, ns=(1, 1))
     assert tail.read_new() == [{"a": 2}]
     (tmp_path / "other").write_text("".join(json.dumps(row) + "\n" for row in longer))
