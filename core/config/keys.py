@@ -30,42 +30,34 @@ ENVIRONMENT = "engine.environment"
 """A mapping whose entries are keys of their own: `engine.environment.NCCL_DEBUG`."""
 
 
+SOURCE_KEY = re.compile(r"data\.(?:validation_)?sources\.\d+\.(\w+)")
+VARIABLE_KEY = re.compile(r"engine\.environment\.[^.]+")
+OVERRIDE_KEY = re.compile(r"model\.architecture_overrides\..+")
+
+
 def setting_at(key: str) -> Setting | None:
     """The setting of a leaf key, also of one inside a list of sections ("data.sources.0.name") or of the environment."""
-    if is_variable(key):
+    if VARIABLE_KEY.fullmatch(key):
+        # Whether a run may set this variable is said when its value is checked.
         return Setting(key=key)
-    for listed in SOURCE_LISTS:
-        index, _, rest = key.removeprefix(f"{listed}.").partition(".")
-        if key.startswith(f"{listed}.") and index.isdecimal() and rest:
-            return SOURCE_SETTINGS.get(rest)
-    return SETTINGS.get(key)
-
-
-def is_variable(key: str) -> bool:
-    """The key is one environment variable of the run; whether a run may set it is said when its value is checked."""
-    return key.removeprefix(f"{ENVIRONMENT}.") not in (key, "") and "." not in key.removeprefix(f"{ENVIRONMENT}.")
+    source = SOURCE_KEY.fullmatch(key)
+    return SOURCE_SETTINGS.get(source[1]) if source else SETTINGS.get(key)
 
 
 def is_settable(key: str) -> bool:
     """A user may give this key a value."""
-    if key in NOT_SETTABLE:
-        return False
-    return setting_at(key) is not None or key.removeprefix("model.architecture_overrides.") not in (key, "")
+    return key not in NOT_SETTABLE and bool(setting_at(key) or OVERRIDE_KEY.fullmatch(key))
 
 
 def nearest_keys(key: str, count: int = 3) -> list[str]:
-    """The keys that the user may have meant: the same last part first, then similar spelling."""
-    known = [key for key in SETTINGS if key not in NOT_SETTABLE]
-    if ".0." in key or key.startswith(SOURCE_LISTS):
-        known += [setting.key for setting in SOURCE_SETTINGS.values()]
-    last = key.rsplit(".", 1)[-1].replace("-", "_")
-    same = [name for name in known if name.rsplit(".", 1)[-1] == last]
-    if same:
-        return same[:count]
-    spelled = difflib.get_close_matches(key.replace("-", "_"), known, n=count, cutoff=0.8)
-    by_last = {name.rsplit(".", 1)[-1]: name for name in reversed(known)}
-    parts = [by_last[part] for part in difflib.get_close_matches(last, by_last, n=count, cutoff=0.6)]
-    return list(dict.fromkeys([*parts, *spelled]))[:count]
+    """The keys that the user may have meant, by how their last part is spelled."""
+    known = [*SETTINGS.values(), *(SOURCE_SETTINGS.values() if ".0." in key or key.startswith(SOURCE_LISTS) else ())]
+    by_last: dict[str, list[str]] = {}
+    for setting in known:
+        if setting.key not in NOT_SETTABLE:
+            by_last.setdefault(setting.key.rpartition(".")[2], []).append(setting.key)
+    near = difflib.get_close_matches(key.rpartition(".")[2].replace("-", "_"), by_last, n=count, cutoff=0.6)
+    return [key for last in near for key in by_last[last]][:count]
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

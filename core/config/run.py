@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -136,48 +137,45 @@ class RunConfig(RunSection):
 
     def value(self, key: str) -> Any:
         """The value at a key path such as "engine.precision"; KeyError when there is none."""
-        return _below(self, key.split("."), key)
+        return value_at(self, key)
 
     def origin(self, key: str) -> Origin:
         """Who chose the value at `key`; the product's default when nobody did."""
         return self.origins.get(key, Origin(origin="solved", reason="default"))
 
     def with_values(
-        self, values: dict[str, Any], origin: OriginKind, reasons: dict[str, str] | None = None
+        self, values: Mapping[str, Any], origin: OriginKind, reasons: Mapping[str, str] | None = None
     ) -> RunConfig:
         """A validated copy with `values` (key path -> value) set and their origin noted.
 
         Raises pydantic.ValidationError for a bad value and KeyError for a path that is not there.
         """
-        document = self.model_dump(mode="python")
-        origins = dict(self.origins)
+        document = self.model_dump()
+        origins = {key: Origin(origin=origin, reason=(reasons or {}).get(key, "")) for key in values}
         for key, value in values.items():
             set_path(document, key, value)
-            origins[key] = Origin(origin=origin, reason=(reasons or {}).get(key, ""))
-        document["origins"] = origins
-        return RunConfig.model_validate(document)
+        return RunConfig.model_validate({**document, "origins": {**self.origins, **origins}})
+
+    def left_open(self, keys: Collection[str]) -> RunConfig:
+        """A copy in which nobody chose the values of `keys`: the plan fills them in, and says why."""
+        return self.model_copy(update={"origins": {key: by for key, by in self.origins.items() if key not in keys}})
 
 
-def _below(node: Any, parts: list[str], key: str) -> Any:
-    """What `parts` lead to in sections, mappings and lists; KeyError with `key` when there is nothing."""
-    for part in parts:
+def value_at(node: Any, key: str) -> Any:
+    """What a key path leads to in sections, mappings and lists; KeyError when there is nothing."""
+    for part in key.split("."):
         entries = node.__dict__ if isinstance(node, BaseModel) else node
-        if isinstance(entries, dict) and part in entries:
-            node = entries[part]
-        elif isinstance(entries, list) and part.isdecimal() and int(part) < len(entries):
-            node = entries[int(part)]
-        else:
-            raise KeyError(key)
+        try:
+            node = entries[int(part) if isinstance(entries, list) else part]
+        except (LookupError, TypeError, ValueError):
+            raise KeyError(key) from None
     return node
 
 
 def set_path(document: dict[str, Any], key: str, value: Any) -> None:
     """Set `document["a"]["b"]` for key "a.b"; KeyError when a parent is not there."""
-    *parents, last = key.split(".")
-    node = _below(document, parents, key)
-    if isinstance(node, dict):
-        node[last] = value
-    elif isinstance(node, list) and last.isdecimal() and int(last) < len(node):
-        node[int(last)] = value
-    else:
+    parents, _, last = key.rpartition(".")
+    node = value_at(document, parents) if parents else document
+    if not isinstance(node, dict):
         raise KeyError(key)
+    node[last] = value

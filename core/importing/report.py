@@ -266,7 +266,7 @@ class Imported:
 
     def map(self, setting: Setting, key: str, value: Any) -> None:
         """The setting gives the value at `key`. What no run can have there is kept as unknown, and said."""
-        good, findings = check_values(NO_SETTINGS, {key: value}, lambda key: key)
+        good, findings = check_values(NO_SETTINGS, {key: value})
         if isinstance(value, bool) and not findings and not isinstance(good[key], bool):
             # An option without its value.
             raise WrongValue

@@ -165,8 +165,8 @@ def read_run_config(folder: RunFolder) -> RunConfig:
         return RunConfig.model_validate(read_yaml(path).values)
     except pydantic.ValidationError as error:
         findings = [
-            Finding("broken_run_yaml", "error", key or str(path), tr("{path}, {problem}", path=path, problem=sentence))
-            for key, sentence in problems_of(error)
+            Finding("broken_run_yaml", "error", one.where, tr("{path}, {problem}", path=path, problem=one.message))
+            for one in problems_of(error)
         ]
         raise UsageError(findings) from None
 

@@ -59,8 +59,6 @@ class Profile:
     `against: host`, said to help against host memory running out (else the GPU's)."""
     file: str = ""
     origin: Literal["builtin", "user"] = "builtin"
-    variants: tuple[str, ...] = ()
-    """Not empty: the profile stands for one of these, picked by the memory of the GPU that is there."""
 
     def to_json(self) -> dict[str, Any]:
         """The document of `trainwiz profiles show --json`."""
@@ -74,41 +72,23 @@ CARD = "hardware.gpu"
 
 MODEL = ("model.name", "model.architecture_overrides", "peft.method", "peft.rank")
 DATA = ("data.sources",)
-SIZES = ("batch.sequence_length", "batch.target_length", "batch.micro_batch_size")
 TARGET = ("batch.target_tokens", "batch.target_samples", "batch.target_real_tokens")
-LENGTH = ("training.max_steps", "training.epochs")
-FITTING = (*MODEL, *SIZES, CARD)
+SIZES = ("batch.sequence_length", "batch.target_length", "batch.micro_batch_size", "engine.strategy", "engine.offload")
+RECIPE = (*MODEL, *DATA, *TARGET, "training.max_steps", "training.epochs", "task")
+FITTING = (*MODEL, *DATA, *TARGET, *SIZES, CARD)
 
 CAUSES: Mapping[str, tuple[str, ...]] = {
-    "model.source_language": MODEL,
-    "model.target_language": MODEL,
-    "data.workers": (*DATA, CARD),
-    "data.streaming": DATA,
-    "data.validation_rows": DATA,
-    "batch.target_samples": (*MODEL, *DATA, "batch.micro_batch_size", *LENGTH),
-    "batch.target_tokens": (*MODEL, *DATA),
-    "batch.target_real_tokens": (*MODEL, *DATA),
-    "batch.sequence_length": DATA,
-    "batch.micro_batch_size": (*FITTING, *TARGET),
-    "batch.eval_micro_batch_size": FITTING,
-    "batch.gradient_accumulation_steps": (*SIZES, *TARGET),
-    "training.max_steps": (*MODEL, *DATA, *TARGET),
-    "training.epochs": (*MODEL, *DATA),
-    "training.learning_rate": (*MODEL, *TARGET),
-    "training.warmup": (*MODEL, *LENGTH),
-    "engine.precision": (CARD,),
-    "engine.tf32": (CARD,),
-    "engine.attention": (CARD,),
-    "engine.checkpointing": FITTING,
-    "engine.optimizer": (*FITTING, "engine.strategy", "engine.offload"),
-    "engine.strategy": (*FITTING, "engine.offload"),
-    "engine.offload": FITTING,
-    "evaluation.metric": ("task",),
-    "evaluation.generate": ("task",),
-    "evaluation.generate_at": DATA,
-    "evaluation.generation_rows": DATA,
-    "checkpoint.every_steps": (*DATA, *TARGET, *LENGTH),
-}
+    **dict.fromkeys((
+        "model.source_language", "model.target_language", "data.streaming", "data.validation_rows", "batch.sequence_length",
+        *TARGET, "training.max_steps", "training.epochs", "training.learning_rate", "training.warmup", "evaluation.metric",
+        "evaluation.generate", "evaluation.generate_at", "evaluation.generation_rows", "checkpoint.every_steps",
+    ), RECIPE),
+    **dict.fromkeys((
+        "data.workers", "batch.micro_batch_size", "batch.eval_micro_batch_size", "batch.gradient_accumulation_steps",
+        "engine.checkpointing", "engine.optimizer", "engine.strategy", "engine.offload",
+    ), FITTING),
+    **dict.fromkeys(("engine.precision", "engine.tf32", "engine.attention"), (CARD,)),
+}  # fmt: skip
 """Key -> what its reason in a profile may speak of. The reason of another key speaks of itself."""
 
 

@@ -55,9 +55,7 @@ def flags_of(command: Any) -> Iterator[str]:
 def setups() -> list[Profile]:
     """The built-in profiles that are one setup, guides to the letter left out."""
     return [
-        profile
-        for profile in list_profiles()
-        if profile.origin == "builtin" and not profile.variants and not profile.name.endswith("-guide")
+        profile for profile in list_profiles() if profile.origin == "builtin" and not profile.name.endswith("-guide")
     ]
 
 

@@ -152,7 +152,7 @@ def in_mode(profile: str, request: PlanRequest, overrides: dict[str, object] | N
     return gather_config(replace(request, overrides=overrides or {}), load_profile(profile), online=False)[0]
 
 
-EVERY = [profile.name for profile in list_profiles() if not profile.variants]
+EVERY = [profile.name for profile in list_profiles()]
 
 
 @each("profile", EVERY)
