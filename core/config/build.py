@@ -151,13 +151,13 @@ def check_values(base: RunConfig, values: Mapping[str, Any]) -> tuple[dict[str, 
 def _read(key: str, value: Any) -> Any:
     """What a value from the command line means to its setting; texts of numbers pydantic reads itself."""
     entry = setting_at(key)
-    if entry is not None and entry.is_text_list:
+    if entry is not None and entry.kind == "list":
         return _text_list(value)
     if not isinstance(value, str):
         return value
     if key in SOURCE_LISTS and not value.lstrip().startswith("["):
         return [{"name": value}]
-    if entry is None or entry.is_mapping or key in SOURCE_LISTS:
+    if entry is None or entry.kind == "mapping" or key in SOURCE_LISTS:
         try:
             return load_yaml(value)
         except yaml.YAMLError:

@@ -36,6 +36,8 @@ When = Literal[
 ]  # fmt: skip
 """Of which plans a row speaks; what each word means is said by the wizard."""
 OptionGroup = Literal["what", "how", "where", "run"]
+ValueKind = Literal["text", "integer", "number", "size", "switch", "one-of", "list", "mapping"]
+PLAIN_KINDS: dict[Any, ValueKind] = {str: "text", bool: "switch", int: "integer", float: "number", list[str]: "list"}
 
 REQUIRED: Any = ...
 
@@ -73,6 +75,7 @@ class Setting:
     # The row of the wizard. A setting without a label has none.
     label: str = ""
     step: int = TRAINING
+    """Without a group, that of its section: core/config/settings.py."""
     group: str = ""
     id: str = ""
     """Of the row; the last part of the key where it is left out."""
@@ -124,26 +127,19 @@ class Setting:
         return type(None) in self.kinds
 
     @property
-    def is_whole(self) -> bool:
-        """It takes whole numbers only."""
-        return int in self.kinds and float not in self.kinds
-
-    @property
-    def is_number(self) -> bool:
-        return any(kind in (int, float) for kind in self.kinds)
-
-    @property
-    def is_text_list(self) -> bool:
-        return list[str] in self.kinds
-
-    @property
-    def is_mapping(self) -> bool:
-        return any(get_origin(kind) is dict for kind in self.kinds)
-
-    @property
-    def is_size(self) -> bool:
-        """Bytes, also as text with a unit."""
-        return any(get_origin(kind) is Annotated and get_args(kind)[0] is int for kind in self.kinds)
+    def kind(self) -> ValueKind:
+        """How its values are written."""
+        for kind in self.kinds:
+            origin = get_origin(kind)
+            if origin is Literal:
+                return "one-of"
+            if origin is dict:
+                return "mapping"
+            if origin is Annotated and int in get_args(kind):
+                return "size"
+            if kind in PLAIN_KINDS:
+                return PLAIN_KINDS[kind]
+        return "text"
 
     @property
     def opens_a_list(self) -> bool:
