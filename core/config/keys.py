@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from trainwiz.core.config.setting import Setting
-from trainwiz.core.config.settings import SECTIONS, SETTINGS, SOURCE_LISTS, SOURCE_SETTINGS
+from trainwiz.core.config.settings import SECTIONS, SETTINGS, SOURCE_SETTINGS
 from trainwiz.core.config.values import CLASSIFIES
 from trainwiz.core.errors import after
 from trainwiz.core.language import tr
@@ -51,13 +51,10 @@ def is_settable(key: str) -> bool:
 
 def nearest_keys(key: str, count: int = 3) -> list[str]:
     """The keys that the user may have meant, by how their last part is spelled."""
-    known = [*SETTINGS.values(), *(SOURCE_SETTINGS.values() if ".0." in key or key.startswith(SOURCE_LISTS) else ())]
-    by_last: dict[str, list[str]] = {}
-    for setting in known:
-        if setting.key not in NOT_SETTABLE:
-            by_last.setdefault(setting.key.rpartition(".")[2], []).append(setting.key)
-    near = difflib.get_close_matches(key.rpartition(".")[2].replace("-", "_"), by_last, n=count, cutoff=0.6)
-    return [key for last in near for key in by_last[last]][:count]
+    known = {setting.key: setting.key.rpartition(".")[2] for setting in (*SETTINGS.values(), *SOURCE_SETTINGS.values())}
+    last = key.rpartition(".")[2].replace("-", "_")
+    near = difflib.get_close_matches(last, set(known.values()), n=count, cutoff=0.6)
+    return [key for name in near for key in known if known[key] == name and key not in NOT_SETTABLE][:count]
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

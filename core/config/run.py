@@ -7,12 +7,11 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator
+from pydantic import BaseModel, ConfigDict, Field, create_model
 from trainwiz.core.config import settings_model
 from trainwiz.core.config.setting import Section as Declared
 from trainwiz.core.config.settings import SECTIONS, declared
 from trainwiz.core.config.values import CLASSIFIES, RowKind
-from trainwiz.core.language import tr
 
 __all__ = [
     "DataSection",
@@ -110,18 +109,6 @@ class RunConfig(RunSection):
     mode: ModeSection = Field(default_factory=ModeSection)
     forced: bool = Field(False, description="Started with --force in spite of error findings.")
     origins: dict[str, Origin] = Field(default_factory=dict)
-
-    @field_validator("name")
-    @classmethod
-    def _name_stays_in_its_folder(cls, value: str) -> str:
-        if any(not (ch.isalnum() or ch in "-_.") for ch in value) or value.startswith((".", "-")):
-            raise ValueError(
-                tr(
-                    "run name {value} is invalid: use letters, digits, '-', '_' and '.', not starting with '.' or '-'",
-                    value=repr(value),
-                )
-            )
-        return value
 
     @property
     def row_kind(self) -> RowKind:

@@ -9,7 +9,7 @@ from typing import Any
 
 from trainwiz.core.config import settings_keeping, settings_model, settings_training
 from trainwiz.core.config.request import RequestSettings
-from trainwiz.core.config.setting import DATA, GROUPS, MODEL, Section, Setting
+from trainwiz.core.config.setting import DATA, GROUPS, MODEL, RARE_GROUPS, Section, Setting
 
 SECTIONS: Mapping[str, type[Section]] = {
     "": settings_model.RunSection,
@@ -50,6 +50,7 @@ def declared(section: type, prefix: str) -> Iterator[Setting]:
             key=key,
             type=kind,
             step=entry.step if entry.group else of_section,
+            rare=entry.rare or entry.group in RARE_GROUPS,
             id=entry.id or key.rpartition(".")[2],
             keys=tuple(shown),
             units=tuple(shown.values()) if entry.unit else (),

@@ -3,7 +3,7 @@
 from typing import Any, Literal
 
 from trainwiz.core.config.setting import MODEL, REQUIRED, Section, setting
-from trainwiz.core.config.values import CLASSIFIES, SourceName, Task
+from trainwiz.core.config.values import CLASSIFIES, RunName, SourceName, Task
 
 # A table: the texts of an entry, its bounds and its row, its option.
 # fmt: off
@@ -13,7 +13,7 @@ class RunSection(Section):
     """What stands above the sections."""
 
     schema_version: Literal[1] = setting(1)
-    name: str = setting("run", "Name of the run, part of its folder's name.", min_length=1, max_length=80)
+    name: RunName = setting("run", "Name of the run, part of its folder's name.", min_length=1, max_length=80)
     profile: str | None = setting(None, "The profile that this run came from.")
     task: Task = setting(
         "masked-lm",
@@ -232,56 +232,56 @@ class DataSection(Section):
         "The gradient is the same sum, with less padding to compute.",
         "Empty: on if a step has more than one micro-batch.",
         "off uses the row order of the transformers Trainer.",
-        label="Arrange by length", group="Data loading", rare=True,
+        label="Arrange by length", group="Data loading",
     )
     group_by_length: bool = setting(
         False, "Put rows of similar length into the same micro-batch.",
         "Less padding to compute.",
         "on if row lengths differ a lot; the findings show how much it saves.",
         "The rows of a small step are of similar length; an epoch has the same rows.",
-        label="Group by length", group="Data loading", rare=True,
+        label="Group by length", group="Data loading",
     )
     packing: bool = setting(
         False, "Padding-free: the rows of a micro-batch are placed end to end; each attends only to itself.",
         "No padding is computed, and the gradient is the same sum.",
         "on if a step is one micro-batch of rows that differ a lot in length.",
         "Only for causal models; does not work with eager attention, torch.compile, FSDP or ZeRO-3.",
-        label="Packing", group="Data loading", rare=True,
+        label="Packing", group="Data loading",
     )
     pad_to_multiple_of: int | None = setting(
         None, "Round the length of each micro-batch up to a multiple of this.",
         "Tensor cores are fastest with such lengths.",
         "Empty: 8 for 16-bit precision on an NVIDIA GPU, 4 for TF32, otherwise 1.",
         "Slightly more padding, which does not affect the loss.",
-        ge=1, le=1048576, label="Pad to multiple of", group="Data loading", rare=True, unit="tokens",
+        ge=1, le=1048576, label="Pad to multiple of", group="Data loading", unit="tokens",
     )
     workers: int | None = setting(
         None, "Data loader processes per training process.",
         "With too few, the device waits for data.",
         "Empty: as many as hid the loading when measured, otherwise as many as RAM and CPU cores allow.",
         "About 40 MiB of RAM each, plus the batches they prefetch.",
-        ge=0, le=256, label="Loader workers", group="Data loading", rare=True,
+        ge=0, le=256, label="Loader workers", group="Data loading",
     )
     prefetch: int | None = setting(
         None, "Batches that each worker prefetches.",
         "They cover for rows that are slow to read; a step takes all its micro-batches at once.",
         "Empty: enough for the micro-batches of a step, at least 2; 1 if RAM is short.",
         "RAM, in proportion.",
-        ge=1, le=256, label="Prefetch", group="Data loading", rare=True, unit="batches",
+        ge=1, le=256, label="Prefetch", group="Data loading", unit="batches",
     )
     pin_memory: bool | None = setting(
         None, "Keep batches in pinned (page-locked) RAM, which cannot be swapped out.",
         "Copies to the GPU are faster.",
         "on with an NVIDIA GPU and at least 15 GB of RAM.",
         "RAM that nothing else can use.",
-        label="Pinned memory", group="Data loading", rare=True,
+        label="Pinned memory", group="Data loading",
     )
     persistent_workers: bool | None = setting(
         None, "Keep loader workers alive from one epoch to the next.",
         "Restarting them takes seconds.",
         "on if there are workers.",
         "Their RAM stays in use between epochs.",
-        label="Persistent workers", group="Data loading", rare=True,
+        label="Persistent workers", group="Data loading",
     )
 
 
@@ -349,7 +349,7 @@ class BatchSection(Section):
         "Empty: the largest that fits.",
         "Memory during evaluation.",
         ge=1, le=65536, label="Evaluation batch", group="Devices and processes", id="eval_micro_batch",
-        after="engine.offload", rare=True, unit="sequences",
+        after="engine.offload", unit="sequences",
     )
 
 

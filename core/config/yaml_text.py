@@ -54,20 +54,16 @@ def read_yaml(path: Path) -> YamlDocument:
 def parse_yaml(text: str, path: Path) -> YamlDocument:
     """Parse the text of `path`. Raises UsageError as `read_yaml`."""
     lines: dict[str, int] = {}
-    twice: list[Finding] = []
     try:
         node = _compose(text)
-        if isinstance(node, yaml.MappingNode):
-            # Before the values are made: that writes merged keys into the node.
-            _collect(node, "", lines, twice, path)
+        # Before the values are made: that writes merged keys into the node.
+        _number(node, "", lines)
         values = _values(node)
     except (yaml.YAMLError, ValueError) as error:
         raise _broken(path, error) from None
     if not isinstance(values, dict):
         message = tr("{path}, line 1: expected `key: value` lines at the top level.", path=path)
         raise usage_error("broken_yaml", f"{path}:1", message)
-    if twice:
-        raise UsageError(twice)
     return YamlDocument(path, values, lines)
 
 
@@ -137,24 +133,18 @@ def _values(node: yaml.Node | None) -> Any:
     return None if node is None else _Loader("").construct_document(node)
 
 
-def _collect(node: yaml.MappingNode, prefix: str, lines: dict[str, int], twice: list[Finding], path: Path) -> None:
-    for key_node, value_node in node.value:
-        if not isinstance(key_node, yaml.ScalarNode) or key_node.tag == "tag:yaml.org,2002:merge":
-            continue
-        key = f"{prefix}{key_node.value}"
-        line = key_node.start_mark.line + 1
-        if key in lines:
-            message = tr(
-                "{path}, line {line}: duplicate key `{key}` (first on line {first}). Keep only one.",
-                path=path,
-                line=line,
-                key=key,
-                first=lines[key],
-            )
-            twice.append(Finding("broken_yaml", "error", f"{path}:{line}", message))
-        lines[key] = line
-        if isinstance(value_node, yaml.MappingNode):
-            _collect(value_node, f"{key}.", lines, twice, path)
+def _number(node: yaml.Node | None, prefix: str, lines: dict[str, int]) -> None:
+    """Put the line of each key path of a mapping into `lines`. Raises yaml.YAMLError for a key that stands there twice."""
+    for key_node, value_node in node.value if isinstance(node, yaml.MappingNode) else ():
+        if isinstance(key_node, yaml.ScalarNode) and key_node.tag != "tag:yaml.org,2002:merge":
+            key = f"{prefix}{key_node.value}"
+            if key in lines:
+                words = mark("duplicate key `{key}`, first on line {first}; keep only one")
+                raise yaml.constructor.ConstructorError(
+                    None, None, tr(words, key=key, first=lines[key]), key_node.start_mark
+                )
+            lines[key] = key_node.start_mark.line + 1
+            _number(value_node, f"{key}.", lines)
 
 
 # What pydantic refuses, in our own words: a sentence for each key, in the language in use.

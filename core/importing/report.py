@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from trainwiz.core.config.build import check_values
 from trainwiz.core.config.run import RunConfig
-from trainwiz.core.config.values import NOT_SECRET_PREFIX, SECRET
+from trainwiz.core.config.values import SECRET
 from trainwiz.core.errors import Finding, Severity, UsageError, sort_findings
 from trainwiz.core.language import mark, tr
 from trainwiz.core.text import plain_text
@@ -107,7 +107,7 @@ def is_secret(name: str) -> bool:
     """A variable with such a word in its name, or a setting that ends in one: `max_new_tokens` is none."""
     upper = name.upper()
     ends = upper == name or (upper.endswith(("TOKEN", "API_KEY", "PASSWORD", "SECRET")) and upper not in OF_TOKENIZERS)
-    return ends and SECRET.search(upper) is not None and not upper.startswith(NOT_SECRET_PREFIX)
+    return ends and SECRET.search(upper) is not None
 
 
 def _plain(value: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -14,13 +14,8 @@ _UNITS: dict[str, int] = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 def parse_size(text: str | int) -> int | None:
     """Bytes in "64G", "12 GB" or "10GiB" (memory is sold in powers of two: all three mean 2^30), or None."""
-    if isinstance(text, int) and not isinstance(text, bool):
-        return text if text > 0 else None
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\s*", str(text), re.IGNORECASE)
-    if match is None:
-        return None
-    size = int(float(match.group(1)) * _UNITS[match.group(2).lower()])
-    return size if size > 0 else None
+    return int(float(match[1]) * _UNITS[match[2].lower()]) or None if match is not None else None
 
 
 # Profile: a training setup for one kind of machine, as values with their reasons.
@@ -96,19 +91,14 @@ def fitting_reasons(
     inherited: Mapping[str, str], theirs: Mapping[str, Any], mine: Mapping[str, Any], *, other_card: bool
 ) -> dict[str, str]:
     """The inherited reasons that hold beside `mine`: those whose causes are still what `theirs` has."""
-    changed = set(changed_causes(theirs, mine)) | ({CARD} if other_card else set())
-    return {
-        key: why
-        for key, why in inherited.items()
-        if not any(cause in changed and cause != key for cause in CAUSES.get(key, ()))
-    }
+    changed = changed_causes(theirs, mine) | ({CARD} if other_card else set())
+    return {key: why for key, why in inherited.items() if not (changed - {key}).intersection(CAUSES.get(key, ()))}
 
 
-def changed_causes(theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> Iterator[str]:
+def changed_causes(theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> set[str]:
     """The causes that `theirs` says and `mine` has otherwise; a cause that `mine` does not hold is none of them."""
-    for cause in dict.fromkeys(cause for causes in CAUSES.values() for cause in causes):
-        if theirs.get(cause) is not None and cause in mine and _plain(mine[cause]) != _plain(theirs[cause]):
-            yield cause
+    said = {key for key in {*RECIPE, *FITTING} & theirs.keys() & mine.keys() if theirs[key] is not None}
+    return {key for key in said if _plain(mine[key]) != _plain(theirs[key])}
 
 
 def _plain(value: Any) -> Any:

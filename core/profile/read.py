@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
@@ -15,14 +15,14 @@ from trainwiz.core.catalog.gpus import load_gpus, near_gpus
 from trainwiz.core.catalog.models import known_model, resolve_model
 from trainwiz.core.config.build import build_config, check_values
 from trainwiz.core.config.keys import NOT_IN_PROFILES, NOT_SETTABLE, did_you_mean, flatten, is_settable
-from trainwiz.core.config.run import ModelSection, RunConfig
+from trainwiz.core.config.run import RunConfig
 from trainwiz.core.config.settings import SECTIONS
 from trainwiz.core.config.values import Check
 from trainwiz.core.config.yaml_text import YamlDocument, read_yaml, refused, unknown_key
 from trainwiz.core.defaults import NO_PROFILE
 from trainwiz.core.errors import Finding, TrainwizError, UsageError
 from trainwiz.core.language import mark, tr
-from trainwiz.core.profile.profile import parse_size
+from trainwiz.core.profile.profile import Profile, parse_size
 from trainwiz.core.profile.store import builtin_folder, find_profile_file, load_profile, profile_files, user_folder
 
 
@@ -63,16 +63,6 @@ class ProfileKeys(_Part):
     claims: dict[str, Any] = Field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileFile:
-    """One file, read and checked."""
-
-    document: YamlDocument
-    origin: Literal["builtin", "user"]
-    keys: ProfileKeys
-    """`values` and `reasons` by their key paths; `claims` of guides, which ship with trainwiz and are checked by its tests."""
-
-
 def profile_schema() -> dict[str, Any]:
     """The JSON schema of a profile file, for editors: its `values` are the settings that can stand in one."""
     schema, profile = RunConfig.model_json_schema(), ProfileKeys.model_json_schema()
@@ -97,8 +87,8 @@ def name_problem(name: str) -> str:
     )
 
 
-def read_profile_file(path: Path) -> ProfileFile:
-    """Read one file. Raises UsageError with every unknown key and bad value, each with its line."""
+def read_profile_file(path: Path) -> tuple[YamlDocument, ProfileKeys]:
+    """Read one file; `values` and `reasons` by their key paths. Raises UsageError with every unknown key and bad value, each with its line."""
     document = read_yaml(path)
     given = {key: value for key, value in document.values.items() if value is not None}
     findings = list(_wrong_names(given.get("name"), path))
@@ -115,10 +105,7 @@ def read_profile_file(path: Path) -> ProfileFile:
     findings += [replace(one, where=f"values.{one.where}") for one in problems]
     if findings:
         raise UsageError(_placed(document.where(one.where), one) for one in findings)
-    origin: Literal["builtin", "user"] = "builtin" if path.parent == builtin_folder() else "user"
-    claims = keys.claims if origin == "builtin" else {}
-    keys = keys.model_copy(update={"values": typed, "reasons": reasons, "claims": claims})
-    return ProfileFile(document, origin, keys)
+    return document, keys.model_copy(update={"values": typed, "reasons": reasons})
 
 
 SETTINGS_PARTS = ("values", "reasons")
@@ -182,30 +169,34 @@ def validate_profiles(paths: Iterable[str | Path] = ()) -> list[Finding]:
 
 def _validate(name: str) -> list[Finding]:
     """With the line of each key, of the nearest one above it that the file has, or of what the file extends."""
-    findings: list[Finding] = []
     try:
-        document, profile = find_profile_file(name).document, load_profile(name)
+        document, _ = find_profile_file(name)
+        profile = load_profile(name)
     except TrainwizError as error:
         return list(error.findings)
+    places = ((document.where(one.where), one) for one in _of_whole(profile))
+    extends = document.where("extends")
+    return [_placed(extends if place == str(document.path) else place, one) for place, one in places]
+
+
+def _of_whole(profile: Profile) -> Iterator[Finding]:
+    """What is wrong with a profile whose values, each for itself, are right."""
     gpu = profile.hardware.gpu
     if gpu is not None and gpu not in load_gpus():
         message = tr("the GPU {gpu} is not in the catalog.", gpu=repr(gpu)) + did_you_mean(near_gpus(gpu))
-        findings.append(Finding("unknown_gpu", "error", "hardware.gpu", message))
+        yield Finding("unknown_gpu", "error", "hardware.gpu", message)
     try:
-        findings += [replace(one, where=f"values.{one.where}") for one in _model(build_config(profile, {}).model)]
+        section = build_config(profile, {}).model
     except TrainwizError as error:
-        findings += [replace(one, where=f"values.{one.where}") for one in error.findings]
-    places = [document.where(one.where) for one in findings]
-    whole, extends = str(document.path), document.where("extends")
-    return [_placed(place if place != whole else extends, one) for place, one in zip(places, findings, strict=True)]
-
-
-def _model(section: ModelSection) -> Iterator[Finding]:
+        yield from (replace(one, where=f"values.{one.where}") for one in error.findings)
+        return
     if not known_model(section.name):
         message = tr(
             "{name} is not in the model catalog, not a Hub ID (owner/name), and not a folder on this machine.",
             name=repr(section.name),
         )
-        yield Finding("missing_model", "error", "model.name", message)
+        yield Finding("missing_model", "error", "values.model.name", message)
     # Weights that are not here are no mistake of the profile: a download brings them.
-    yield from (one for one in resolve_model(section)[1] if one.where.startswith("model.architecture_overrides"))
+    for one in resolve_model(section)[1]:
+        if one.where.startswith("model.architecture_overrides"):
+            yield replace(one, where=f"values.{one.where}")

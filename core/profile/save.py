@@ -96,26 +96,20 @@ def _name_findings(name: str, replace: bool) -> Iterator[Finding]:
         yield Finding("name_taken", "error", str(taken), message)
 
 
+OF_ONE_RUN = ("trace_steps", "output_dir", "name", "force")
+BY_HAND = ("gpu_memory_bytes", "tflops", "fp32_tflops", "bandwidth", "capability")
+"""Of a GPU that is not in the catalog: a profile names one that is."""
+
+
 def _of_one_run(request: PlanRequest) -> Iterator[Finding]:
-    asked = {
-        f"--{request.mode}": request.mode != "train",
-        "--trace-steps": request.trace_steps is not None,
-        "--output-dir": request.output_dir is not None,
-        "--name": request.name is not None,
-        "--force": request.force,
-        **dict.fromkeys(request.overrides.keys() & NOT_IN_PROFILES, True),
-    }
-    return (of_one_run(option, option) for option, is_asked in asked.items() if is_asked)
+    given = asdict(request)
+    options = [name.removesuffix("_bytes") for name in (*OF_ONE_RUN, *BY_HAND) if given[name] not in (None, False)]
+    options += [request.mode] if request.mode != "train" else []
+    for option in (*(f"--{name.replace('_', '-')}" for name in options), *(request.overrides.keys() & NOT_IN_PROFILES)):
+        yield of_one_run(option, option)
 
 
 def _machine_findings(request: PlanRequest) -> Iterator[Finding]:
-    figures = (request.gpu_memory_bytes, request.tflops, request.fp32_tflops, request.bandwidth, request.capability)
-    if any(value is not None for value in figures):
-        message = tr(
-            "A profile uses a GPU name from the catalog (--gpu NAME); GPU specifications entered manually are not "
-            "allowed in it."
-        )
-        yield Finding("bad_value", "error", "hardware.gpu", message)
     if request.gpu is not None and find_gpu(request.gpu) is None:
         message = tr("The GPU catalog has no single GPU named {gpu}.", gpu=repr(request.gpu))
         yield Finding("unknown_gpu", "error", "hardware.gpu", message + did_you_mean(near_gpus(request.gpu)))

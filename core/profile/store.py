@@ -15,12 +15,13 @@ import yaml
 from trainwiz.core.defaults import DEFAULT_PROFILE, SETTINGS_FILE
 from trainwiz.core.errors import TrainwizError, UsageError, after, os_reason, usage_error
 from trainwiz.core.files import read_small
-from trainwiz.core.language import tr
+from trainwiz.core.language import mark, tr
 from trainwiz.core.profile.profile import Profile, ProfileHardware, fitting_reasons
 from trainwiz.core.run.folder import write_atomic
 
 if TYPE_CHECKING:
-    from trainwiz.core.profile.read import ProfileFile
+    from trainwiz.core.config.yaml_text import YamlDocument
+    from trainwiz.core.profile.read import ProfileKeys
 
 # Where profiles live, and loading them by name: the ones that ship with trainwiz and the user's own.
 
@@ -51,17 +52,25 @@ def load_profile(name: str, extending: tuple[str, ...] = ()) -> Profile:
 
     Raises UsageError: unknown name with the nearest ones, or everything that is wrong in its file.
     """
-    file = find_profile_file(name)
-    keys, path = file.keys, file.document.path
+    document, keys = find_profile_file(name)
+    path, place = document.path, document.where("extends")
     if path.stem in extending:
         chain = " -> ".join((*extending, path.stem))
         message = tr("{path}: profiles extend each other in a cycle ({chain}).", path=path, chain=chain)
         raise usage_error("bad_value", str(path), message)
-    parent = _parent(file, (*extending, path.stem))
+    try:
+        parent = load_profile(keys.extends, (*extending, path.stem)) if keys.extends is not None else Profile("")
+    except TrainwizError as error:
+        words = mark("{place}: `extends: {extends}`: {message}")
+        raise UsageError(
+            replace(one, where=place, message=tr(words, place=place, extends=keys.extends, message=one.message))
+            for one in error.findings
+        ) from None
     hardware = {**asdict(parent.hardware), **keys.hardware.model_dump(exclude_unset=True)}
     # A changed value does not inherit the reason of the old one.
     inherited = {key: why for key, why in parent.reasons.items() if key not in keys.values}
-    if file.origin == "user":
+    ours = path.parent == builtin_folder()
+    if not ours:
         # Nobody looked at them again, as for the profiles that ship with trainwiz.
         other_card = hardware["gpu"] != parent.hardware.gpu
         inherited = fitting_reasons(inherited, parent.values, keys.values, other_card=other_card)
@@ -73,31 +82,14 @@ def load_profile(name: str, extending: tuple[str, ...] = ()) -> Profile:
         values={**parent.values, **keys.values},
         reasons={**inherited, **keys.reasons},
         set_by={**parent.set_by, **dict.fromkeys(keys.values, path.stem)},
-        claims=keys.claims,
+        # Those of guides, which ship with trainwiz, are checked by its tests.
+        claims=keys.claims if ours else {},
         file=str(path),
-        origin=file.origin,
+        origin="builtin" if ours else "user",
     )
 
 
-def _parent(file: ProfileFile, extending: tuple[str, ...]) -> Profile:
-    """What it extends; where that is nothing, an empty profile."""
-    extends, place = file.keys.extends, file.document.where("extends")
-    try:
-        return load_profile(extends, extending) if extends is not None else Profile("")
-    except TrainwizError as error:
-        raise UsageError(
-            replace(
-                found,
-                where=place,
-                message=tr(
-                    "{place}: `extends: {extends}`: {message}", place=place, extends=extends, message=found.message
-                ),
-            )
-            for found in error.findings
-        ) from None
-
-
-def find_profile_file(name: str) -> ProfileFile:
+def find_profile_file(name: str) -> tuple[YamlDocument, ProfileKeys]:
     """The file of this name or path, as it is written. Raises UsageError as `load_profile`."""
     # pydantic is slow to load, and the names of profiles need none of it.
     from trainwiz.core.config.keys import did_you_mean
@@ -115,7 +107,7 @@ def find_profile_file(name: str) -> ProfileFile:
 
 
 @cache
-def _read_builtin(path: Path) -> ProfileFile:
+def _read_builtin(path: Path) -> tuple[YamlDocument, ProfileKeys]:
     from trainwiz.core.profile.read import read_profile_file
 
     return read_profile_file(path)

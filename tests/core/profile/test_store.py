@@ -97,7 +97,7 @@ def test_every_mistake_of_a_file_at_once_with_its_line() -> None:
     ("values:\n  a: [1, 2\n", "line 3, column 1: not valid YAML"),
     ("values:\n\ttraining: 1\n", "line 2, column 1: not valid YAML"),
     ("- a\n- b\n", "line 1: expected `key: value` lines"), ("", "line 1: expected `key: value` lines"),
-    ("description: a\ndescription: b\n", "line 2: duplicate key `description` (first on line 1)"),
+    ("description: a\ndescription: b\n", "line 2, column 1: not valid YAML (duplicate key `description`, first on line 1; keep only one)"),
     ("values: !!python/object/apply:os.system ['touch pwned']\n", "line 1, column 9: not valid YAML"),
     ("extends: nothing-like-it\n", "Unknown profile 'nothing-like-it'."),
     ("extends: odd\n", "profiles extend each other in a cycle (odd -> odd)"), ("name: other\n", "the file name"),
