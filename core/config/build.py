@@ -82,9 +82,12 @@ def _subject(profile: Mapping[str, Any], yours: Mapping[str, Any]) -> dict[str, 
         changes["data.sources"] = [{"name": yours["data.sources.0.name"]}], ""
     if yours.keys() & {"data.sources.0.name", "data.sources"} and profile.get("data.validation_sources"):
         changes["data.validation_sources"] = [], tr("rows of your dataset are held out instead")
-    other_model = yours.get("model.name") not in (None, profile.get("model.name"))
-    other_kind = yours.get("peft.method", "none") != profile.get("peft.method", "none") and "peft.method" in yours
-    other_recipe = other_model or other_kind or yours.get("model.init") not in (None, profile.get("model.init"))
+
+    def is_other(key: str, default: str | None = None) -> bool:
+        return yours.get(key) not in (None, profile.get(key, default))
+
+    other_model = is_other("model.name")
+    other_recipe = other_model or is_other("peft.method", "none") or is_other("model.init")
     stale = (*(OF_THE_MODEL if other_model else ()), *(OF_THE_RECIPE if other_recipe else ()))
     return changes | {key: (SETTINGS[key].default, "") for key in stale}
 
@@ -151,32 +154,25 @@ def check_values(base: RunConfig, values: Mapping[str, Any]) -> tuple[dict[str, 
 def _read(key: str, value: Any) -> Any:
     """What a value from the command line means to its setting; texts of numbers pydantic reads itself."""
     entry = setting_at(key)
-    if entry is not None and entry.kind == "list":
-        return _text_list(value)
+    kind = entry.kind if entry is not None else "mapping"
+    if kind == "list" and isinstance(value, list):
+        return [str(item) if isinstance(item, int) else item for item in value]
     if not isinstance(value, str):
         return value
-    if key in SOURCE_LISTS and not value.lstrip().startswith("["):
+    text = value.strip()
+    if entry is not None and entry.may_be_none and text.lower() in ("null", "~"):
+        return None
+    if kind == "list":
+        return [part.strip().strip("'\"") for part in text.strip("[]").split(",") if part.strip()]
+    if key in SOURCE_LISTS and not text.startswith("["):
         return [{"name": value}]
-    if entry is None or entry.kind == "mapping" or key in SOURCE_LISTS:
+    if kind == "mapping" or key in SOURCE_LISTS:
         try:
             return load_yaml(value)
         except yaml.YAMLError:
             return value
-    if entry.may_be_none and value.strip().lower() in NONE:
-        return None
     # A column by its position.
-    return int(value) if {int, str} <= set(entry.kinds) and value.isdecimal() else value
-
-
-NONE = ("null", "~")
-
-
-def _text_list(value: Any) -> Any:
-    if isinstance(value, str):
-        text = value.strip()
-        parts = (part.strip().strip("'\"") for part in text.strip("[]").split(","))
-        return None if text.lower() in NONE else list(filter(None, parts))
-    return [str(item) if isinstance(item, int) else item for item in value] if isinstance(value, list) else value
+    return int(value) if entry is not None and {int, str} <= set(entry.kinds) and value.isdecimal() else value
 
 
 # The RunConfig that the newest attempt of a run really has: run.yaml with what recovery changed.

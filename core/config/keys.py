@@ -65,10 +65,8 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in values.items():
         key = f"{prefix}{name}"
-        if ((key in SECTIONS and key) or key == ENVIRONMENT) and isinstance(value, Mapping):
-            flat.update(flatten(value, f"{key}."))
-        else:
-            flat[key] = value
+        has_keys = isinstance(value, Mapping) and (key in SECTIONS or key == ENVIRONMENT)
+        flat |= flatten(value, f"{key}.") if has_keys else {key: value}
     return flat
 
 

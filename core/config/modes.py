@@ -50,7 +50,8 @@ SMALLEST_OF: Mapping[str, str] = {
 def apply_mode(config: RunConfig, request: PlanRequest, model: ModelSpec | None) -> RunConfig:
     """`config` with the values of the requested mode. Values that the user set keep theirs, except the model and the
     data of a smoke run, which are what it is about."""
-    subject, values, kind = {"mode.kind": request.mode}, {}, config.mode
+    subject: dict[str, Any] = {"mode.kind": request.mode}
+    values: dict[str, Any] = {}
     if request.trace_steps is not None:
         subject["mode.trace_steps"] = request.trace_steps
     elif request.mode == "train":
@@ -61,10 +62,10 @@ def apply_mode(config: RunConfig, request: PlanRequest, model: ModelSpec | None)
     elif request.mode == "dev-run":
         values = _dev_run(config)
     elif request.mode == "overfit":
-        subject["mode.overfit_batches"] = request.overfit_batches or kind.overfit_batches or 1
+        subject["mode.overfit_batches"] = request.overfit_batches or config.mode.overfit_batches or 1
         values = _overfit(config)
     elif request.mode == "benchmark":
-        steps = request.benchmark_steps or kind.benchmark_steps or BENCHMARK_STEPS
+        steps = request.benchmark_steps or config.mode.benchmark_steps or BENCHMARK_STEPS
         subject |= {**ONLY_STEPS, "mode.benchmark_steps": steps, "training.max_steps": steps + BENCHMARK_WARM_STEPS}
     chosen = {key: value for key, value in values.items() if config.origin(key).origin != "you"} | subject
     words = MODES[request.mode]

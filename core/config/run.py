@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Collection, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
@@ -31,7 +29,7 @@ __all__ = [
 class Section(BaseModel):
     """A group of settings; unknown keys are refused, values are checked on assignment."""
 
-    model_config = ConfigDict(extra="forbid", validate_assignment=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", validate_assignment=True, validate_default=True, allow_inf_nan=False)
 
 
 if TYPE_CHECKING:
@@ -59,10 +57,7 @@ else:
         fields: dict[str, Any] = {}
         for entry in declared(section, ""):
             kind = list[DataSource] if entry.type == list[settings_model.DataSource] else entry.type
-            default: dict[str, Any] = {"default": entry.default}
-            if isinstance(entry.default, list | dict):
-                default = {"default_factory": partial(copy.deepcopy, entry.default), "validate_default": True}
-            fields[entry.key] = (kind, Field(**default, **entry.bounds, description=entry.what or None))
+            fields[entry.key] = (kind, Field(entry.default, **entry.bounds, description=entry.what or None))
         model = create_model(section.__name__, __base__=Section, __module__=__name__, __doc__=section.__doc__, **fields)
         for name, member in vars(section).items():
             if isinstance(member, property):
@@ -151,7 +146,7 @@ class RunConfig(RunSection):
 def value_at(node: Any, key: str) -> Any:
     """What a key path leads to in sections, mappings and lists; KeyError when there is nothing."""
     for part in key.split("."):
-        entries = node.__dict__ if isinstance(node, BaseModel) else node
+        entries: Any = node.__dict__ if isinstance(node, BaseModel) else node
         try:
             node = entries[int(part) if isinstance(entries, list) else part]
         except (LookupError, TypeError, ValueError):

@@ -73,9 +73,8 @@ def _broken(path: Path, error: Exception) -> UsageError:
         message = tr("{path} is not valid YAML ({detail}).", path=path, detail=detail)
         return usage_error("broken_yaml", str(path), message)
     line, column = error.problem_mark.line + 1, error.problem_mark.column + 1
-    what = " ".join(part for part in (error.context, error.problem) if part)
     words = mark("{path}, line {line}, column {column}: not valid YAML ({what}).")
-    message = tr(words, path=path, line=line, column=column, what=what)
+    message = tr(words, path=path, line=line, column=column, what=error.problem)
     return usage_error("broken_yaml", f"{path}:{line}:{column}", message)
 
 
@@ -111,7 +110,7 @@ def _compose(text: str) -> yaml.Node | None:
     # Aliases as they would be written out: each node is met as often as it stands for a value.
     seen: set[int] = set()
     again = 0
-    to_do = [root]
+    to_do: list[yaml.Node] = [root] if root is not None else []
     while to_do:
         node = to_do.pop()
         again += id(node) in seen

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 # Sizes of memory as people write them.
@@ -54,10 +54,6 @@ class Profile:
     `against: host`, said to help against host memory running out (else the GPU's)."""
     file: str = ""
     origin: Literal["builtin", "user"] = "builtin"
-
-    def to_json(self) -> dict[str, Any]:
-        """The document of `trainwiz profiles show --json`."""
-        return asdict(self)
 
 
 # What the reasons in a profile speak of: the profile's own model, data, sizes and card.

@@ -66,13 +66,12 @@ class ProfileKeys(_Part):
 def profile_schema() -> dict[str, Any]:
     """The JSON schema of a profile file, for editors: its `values` are the settings that can stand in one."""
     schema, profile = RunConfig.model_json_schema(), ProfileKeys.model_json_schema()
-    settings = {name: entry for name, entry in schema["properties"].items() if name not in ("origins", "forced")}
-    for key in (*NOT_SETTABLE, *NOT_IN_PROFILES):
+    settings = schema["properties"]
+    for key in (*NOT_SETTABLE, *NOT_IN_PROFILES, "origins", "forced"):
         section, _, name = key.rpartition(".")
-        place = schema["$defs"][SECTIONS[section].__name__]["properties"] if section else settings
-        del place[name]
+        del (schema["$defs"][SECTIONS[section].__name__]["properties"] if section else settings)[name]
     profile["properties"]["values"] = {"type": "object", "properties": settings, "additionalProperties": False}
-    profile["$defs"] |= {name: part for name, part in schema["$defs"].items() if name != "Origin"}
+    profile["$defs"] |= schema["$defs"]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **profile}
 
 

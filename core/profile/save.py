@@ -39,9 +39,6 @@ class SavedProfile:
     values: Mapping[str, Any]
     reasons: Mapping[str, str]
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def save_profile(
     name: str, request: PlanRequest, *, description: str | None = None, replace: bool = False
@@ -97,19 +94,23 @@ def _name_findings(name: str, replace: bool) -> Iterator[Finding]:
 
 
 OF_ONE_RUN = ("trace_steps", "output_dir", "name", "force")
-BY_HAND = ("gpu_memory_bytes", "tflops", "fp32_tflops", "bandwidth", "capability")
-"""Of a GPU that is not in the catalog: a profile names one that is."""
 
 
 def _of_one_run(request: PlanRequest) -> Iterator[Finding]:
     given = asdict(request)
-    options = [name.removesuffix("_bytes") for name in (*OF_ONE_RUN, *BY_HAND) if given[name] not in (None, False)]
+    options = [name.replace("_", "-") for name in OF_ONE_RUN if given[name]]
     options += [request.mode] if request.mode != "train" else []
-    for option in (*(f"--{name.replace('_', '-')}" for name in options), *(request.overrides.keys() & NOT_IN_PROFILES)):
+    for option in (*(f"--{name}" for name in options), *(request.overrides.keys() & NOT_IN_PROFILES)):
         yield of_one_run(option, option)
 
 
 def _machine_findings(request: PlanRequest) -> Iterator[Finding]:
+    if request.gpu_memory_bytes or request.tflops or request.fp32_tflops or request.bandwidth or request.capability:
+        message = tr(
+            "A profile uses a GPU name from the catalog (--gpu NAME); GPU specifications entered manually are not "
+            "allowed in it."
+        )
+        yield Finding("bad_value", "error", "hardware.gpu", message)
     if request.gpu is not None and find_gpu(request.gpu) is None:
         message = tr("The GPU catalog has no single GPU named {gpu}.", gpu=repr(request.gpu))
         yield Finding("unknown_gpu", "error", "hardware.gpu", message + did_you_mean(near_gpus(request.gpu)))

@@ -138,9 +138,6 @@ class ProfileChange:
     """Why the values differ, as the profiles say it: the second's reason for its value, else the first's for its own
     (with its name), else who gives the value."""
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def diff_profiles(first: Profile, second: Profile) -> list[ProfileChange]:
     """The differing keys, each with a reason: hardware first, then settings in the order of the files."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -179,7 +180,7 @@ def _say_broken() -> None:
 def run_show(name: str, *, as_json: bool) -> int:
     profile = load_profile(name)
     if as_json:
-        say_json(profile.to_json())
+        say_json(asdict(profile))
         return EXIT_FINISHED
     say(f"{paint(plain_text(profile.name), 'strong')}  {plain_text(tr(profile.description))}")
     extends = [(f"  {tr('extends')}", plain_text(profile.extends))] if profile.extends else []
@@ -212,7 +213,7 @@ def run_diff(a: str, b: str, *, as_json: bool) -> int:
     first, second = load_profile(a), load_profile(b)
     changes = diff_profiles(first, second)
     if as_json:
-        say_json({"first": first.name, "second": second.name, "changes": [change.to_json() for change in changes]})
+        say_json({"first": first.name, "second": second.name, "changes": [asdict(change) for change in changes]})
         return EXIT_FINISHED
     if not changes:
         say(
@@ -249,7 +250,7 @@ def run_save(choices: Mapping[str, Any], name: str, extends: str | None) -> int:
     asked = parse_choices({**choices, "profile": extends})
     saved = save_profile(name, asked.request)
     if asked.json:
-        say_json(saved.to_json())
+        say_json(asdict(saved))
         return EXIT_FINISHED
     say(tr("✓ Saved {name}: {file}", name=plain_text(saved.name), file=plain_text(saved.file)))
     if saved.extends is not None:

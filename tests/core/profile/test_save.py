@@ -123,7 +123,7 @@ def test_everything_that_is_wrong_at_once(tmp_path: Path, monkeypatch: pytest.Mo
         assert any(words in one for one in said), words
     assert "Did you mean 2080super" in refused("mine", PlanRequest("2080supr"))[0]
     by_hand = PlanRequest(gpu_memory_bytes=2**34, tflops=50)
-    assert "--gpu-memory belongs to one run" in refused("mine", by_hand)[0]
+    assert "GPU specifications entered manually are not allowed" in refused("mine", by_hand)[0]
     assert not user_folder().exists()
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
