@@ -15,8 +15,6 @@ from trainwiz.core.config.settings import SETTINGS, SOURCE_LISTS
 from trainwiz.core.config.yaml_text import load_yaml, problems_of, refused, unknown_key
 from trainwiz.core.errors import Finding, UsageError
 from trainwiz.core.language import tr
-from trainwiz.core.run.attempts import changes_now
-from trainwiz.core.run.folder import RunFolder
 
 if TYPE_CHECKING:
     from trainwiz.core.profile.profile import Profile
@@ -111,8 +109,9 @@ def build_config(profile: Profile | None, overrides: Mapping[str, Any], name: st
     if findings:
         raise UsageError(findings)
     yielding = yielding_values(profile.values if profile else {}, typed)
-    values, reasons = ({key: change[part] for key, change in yielding.items()} for part in (0, 1))
-    config = config.with_values(values, "solved", reasons).left_open([key for key, why in reasons.items() if not why])
+    values = {key: value for key, (value, _) in yielding.items()}
+    reasons = {key: why for key, (_, why) in yielding.items() if why}
+    config = config.with_values(values, "solved", reasons).left_open(values.keys() - reasons.keys())
     config = config.with_values(typed, "you")
     if config.training.final_learning_rate > config.training.learning_rate:
         message = tr(
@@ -160,7 +159,7 @@ def _read(key: str, value: Any) -> Any:
     if not isinstance(value, str):
         return value
     text = value.strip()
-    if entry is not None and entry.may_be_none and text.lower() in ("null", "~"):
+    if entry is not None and (entry.may_be_none or kind == "list") and text.lower() in ("null", "~"):
         return None
     if kind == "list":
         return [part.strip().strip("'\"") for part in text.strip("[]").split(",") if part.strip()]
@@ -173,15 +172,3 @@ def _read(key: str, value: Any) -> Any:
             return value
     # A column by its position.
     return int(value) if entry is not None and {int, str} <= set(entry.kinds) and value.isdecimal() else value
-
-
-# The RunConfig that the newest attempt of a run really has: run.yaml with what recovery changed.
-
-
-def with_recovery(config: RunConfig, folder: RunFolder) -> RunConfig:
-    """`config` as run.yaml holds it, with the changes of recovery.json.
-
-    Raises pydantic.ValidationError or KeyError when recovery.json was edited into nonsense.
-    """
-    changes = changes_now(folder)
-    return config.with_values(changes, "solved", dict.fromkeys(changes, "recovery")) if changes else config

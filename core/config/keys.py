@@ -72,16 +72,13 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def did_you_mean(names: list[str]) -> str:
     """ " Did you mean a or b?", with its leading space; "" when nothing is near."""
-    if len(names) < 2:
-        return after(tr("Did you mean {name}?", name=names[0])) if names else ""
-    return after(tr("Did you mean {names} or {last}?", names=", ".join(names[:-1]), last=names[-1]))
+    return after(tr("Did you mean {name}?", name=tr(" or ").join(names))) if names else ""
 
 
 # What an evaluation of a run measures, and the metric that ranks its checkpoints.
 
 DEFAULT_METRIC = "eval_loss"
 BLEU_METRIC = "eval_bleu"
-LOWER_IS_BETTER = re.compile(r"loss|perplexity")
 
 
 def known_metrics(config: RunConfig) -> tuple[str, ...]:
@@ -103,7 +100,7 @@ def ranking_metric(config: RunConfig) -> str:
 
 def lower_is_better(metric: str) -> bool:
     """Losses and perplexities are better when lower, all other metrics when higher."""
-    return LOWER_IS_BETTER.search(metric) is not None
+    return "loss" in metric or "perplexity" in metric
 
 
 def ranks_checkpoints(config: RunConfig) -> bool:

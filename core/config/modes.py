@@ -42,7 +42,9 @@ SMALLEST_OF: Mapping[str, str] = {
     "proteins": "esm2-tiny",
     "causal-lm": "gpt2-tiny",
     "seq2seq": "t5-chat-tiny",
-    **dict.fromkeys(("masked-lm", "sequence-classification", "token-classification"), "bert-tiny"),
+    "masked-lm": "bert-tiny",
+    "sequence-classification": "bert-tiny",
+    "token-classification": "bert-tiny",
 }
 """What a smoke run trains where the model of the run is not known here."""
 
@@ -50,12 +52,12 @@ SMALLEST_OF: Mapping[str, str] = {
 def apply_mode(config: RunConfig, request: PlanRequest, model: ModelSpec | None) -> RunConfig:
     """`config` with the values of the requested mode. Values that the user set keep theirs, except the model and the
     data of a smoke run, which are what it is about."""
+    if request.mode == "train" and request.trace_steps is None:
+        return config
     subject: dict[str, Any] = {"mode.kind": request.mode}
     values: dict[str, Any] = {}
     if request.trace_steps is not None:
         subject["mode.trace_steps"] = request.trace_steps
-    elif request.mode == "train":
-        return config
     if request.mode == "smoke":
         subject |= _smoke_subject(config, model)
         values = _smoke(config)
@@ -68,8 +70,7 @@ def apply_mode(config: RunConfig, request: PlanRequest, model: ModelSpec | None)
         steps = request.benchmark_steps or config.mode.benchmark_steps or BENCHMARK_STEPS
         subject |= {**ONLY_STEPS, "mode.benchmark_steps": steps, "training.max_steps": steps + BENCHMARK_WARM_STEPS}
     chosen = {key: value for key, value in values.items() if config.origin(key).origin != "you"} | subject
-    words = MODES[request.mode]
-    reasons = {key: tr(words, why=tr(REASONS.get(key, SHORT))) for key in chosen}
+    reasons = {key: tr(MODES[request.mode], why=tr(REASONS.get(key, SHORT))) for key in chosen}
     # What a mode leaves open, the plan solves and explains.
     return config.with_values(chosen, "solved", reasons).left_open([key for key in chosen if chosen[key] is None])
 
@@ -81,6 +82,7 @@ MODES = {
     "overfit": mark("overfitting a few batches: {why}"),
     "benchmark": mark("benchmark: {why}"),
 }
+"""How the reasons of a mode begin."""
 REASONS = {
     "model.name": mark("the smallest model of the same family"),
     "data.sources": mark("the sample dataset included with trainwiz"),

@@ -42,12 +42,10 @@ def read_yaml(path: Path) -> YamlDocument:
     try:
         text = read_small(path).decode("utf-8")
     except OSError as error:
-        raise usage_error(
-            "unreadable_file", str(path), tr("Cannot read {path}: {reason}.", path=path, reason=os_reason(error))
-        ) from None
-    except UnicodeDecodeError as error:
-        message = tr("{path} is not UTF-8 text (byte {start}). Save it as UTF-8.", path=path, start=error.start)
-        raise usage_error("broken_yaml", str(path), message) from None
+        message = tr("Cannot read {path}: {reason}.", path=path, reason=os_reason(error))
+        raise usage_error("unreadable_file", str(path), message) from None
+    except UnicodeDecodeError:
+        raise _broken(path, ValueError(tr("not UTF-8 text"))) from None
     return parse_yaml(text, path)
 
 
@@ -59,11 +57,10 @@ def parse_yaml(text: str, path: Path) -> YamlDocument:
         # Before the values are made: that writes merged keys into the node.
         _number(node, "", lines)
         values = _values(node)
+        if not isinstance(values, dict):
+            raise ValueError(tr("expected `key: value` lines at the top level"))
     except (yaml.YAMLError, ValueError) as error:
         raise _broken(path, error) from None
-    if not isinstance(values, dict):
-        message = tr("{path}, line 1: expected `key: value` lines at the top level.", path=path)
-        raise usage_error("broken_yaml", f"{path}:1", message)
     return YamlDocument(path, values, lines)
 
 
@@ -195,24 +192,21 @@ def unknown_key(key: str) -> Finding:
 
 def refused(key: str, detail: Mapping[str, Any]) -> Finding:
     """Of a value that the setting cannot have; what a variable holds may be a secret, and is not repeated."""
-    shown = repr(detail["input"])
-    shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
-    wanted = expectation(key, detail)
+    entry, given = setting_at(key), detail["input"]
+    starts = (start for start in WANTS if detail["type"].startswith(start))
+    if entry is not None and entry.values:
+        near = difflib.get_close_matches(str(given), entry.values, n=1, cutoff=0.5)
+        wanted = tr("must be one of {choices}.", choices=", ".join(entry.values)) + did_you_mean(near)
+    elif start := next(starts, None):
+        wanted = tr(WANTS[start], **detail.get("ctx", {}))
+    else:
+        # What a validator of ours says is translated; of pydantic's own words the rest are not.
+        wanted = tr("{sentence}.", sentence=str(detail["msg"]).removeprefix("Value error, ").rstrip("."))
+    shown = repr(given)
+    if len(shown) > 60:
+        shown = f"{shown[:57]}..."
     if key.startswith(ENVIRONMENT):
         message = tr("{path}: {problem}", path=key, problem=wanted)
     else:
         message = tr("{path}: invalid value {value}; {expectation}", path=key, value=shown, expectation=wanted)
     return Finding("bad_value", "error", key, message)
-
-
-def expectation(key: str, detail: Mapping[str, Any]) -> str:
-    """What the field wants, in words, with its full stop."""
-    entry = setting_at(key)
-    if entry is not None and entry.values:
-        near = difflib.get_close_matches(str(detail["input"]), entry.values, n=1, cutoff=0.5)
-        return tr("must be one of {choices}.", choices=", ".join(entry.values)) + did_you_mean(near)
-    for start, sentence in WANTS.items():
-        if detail["type"].startswith(start):
-            return tr(sentence, **detail.get("ctx", {}))
-    # What a validator of ours says is translated; of pydantic's own words the rest are not.
-    return tr("{sentence}.", sentence=str(detail["msg"]).removeprefix("Value error, ").rstrip("."))

@@ -16,7 +16,6 @@ from typing import Any
 
 import pydantic
 from trainwiz.core.config import RunConfig
-from trainwiz.core.config.build import with_recovery
 from trainwiz.core.config.yaml_text import problems_of, read_yaml
 from trainwiz.core.diagnosis.cause import clean
 from trainwiz.core.errors import CannotRunError, Finding, UsageError, os_reason, usage_error
@@ -25,7 +24,7 @@ from trainwiz.core.export.launch_script import export_files, launch_command
 from trainwiz.core.files import read_small
 from trainwiz.core.hardware.install import need
 from trainwiz.core.language import chosen_language, tr, use_language
-from trainwiz.core.run.attempts import RECOVERY_JSON, not_usable, why_not_start
+from trainwiz.core.run.attempts import RECOVERY_JSON, changes_now, not_usable, why_not_start
 from trainwiz.core.run.checkpoints import newest_complete
 from trainwiz.core.run.folder import (
     DEEPSPEED_JSON,
@@ -175,7 +174,8 @@ def changed_config(folder: RunFolder) -> RunConfig:
     """The RunConfig of the newest attempt: run.yaml with recovery.json. Raises UsageError when one of them is broken."""
     config = read_run_config(folder)
     try:
-        return with_recovery(config, folder)
+        changes = changes_now(folder)
+        return config.with_values(changes, "solved", dict.fromkeys(changes, "recovery"))
     except (pydantic.ValidationError, KeyError) as error:
         path, reason = folder.file(RECOVERY_JSON), " ".join(str(error).split())
         message = tr("{path} contains changes that run.yaml does not allow: {reason}.", path=path, reason=reason)

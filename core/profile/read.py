@@ -69,7 +69,8 @@ def profile_schema() -> dict[str, Any]:
     settings = schema["properties"]
     for key in (*NOT_SETTABLE, *NOT_IN_PROFILES, "origins", "forced"):
         section, _, name = key.rpartition(".")
-        del (schema["$defs"][SECTIONS[section].__name__]["properties"] if section else settings)[name]
+        properties = schema["$defs"][SECTIONS[section].__name__]["properties"] if section else settings
+        del properties[name]
     profile["properties"]["values"] = {"type": "object", "properties": settings, "additionalProperties": False}
     profile["$defs"] |= schema["$defs"]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **profile}
@@ -87,7 +88,8 @@ def name_problem(name: str) -> str:
 
 
 def read_profile_file(path: Path) -> tuple[YamlDocument, ProfileKeys]:
-    """Read one file; `values` and `reasons` by their key paths. Raises UsageError with every unknown key and bad value, each with its line."""
+    """Read one file; `values` and `reasons` by their key paths. Raises UsageError with every unknown key and bad value,
+    each with its line."""
     document = read_yaml(path)
     given = {key: value for key, value in document.values.items() if value is not None}
     findings = list(_wrong_names(given.get("name"), path))
@@ -96,9 +98,7 @@ def read_profile_file(path: Path) -> tuple[YamlDocument, ProfileKeys]:
         keys = ProfileKeys.model_validate(given)
     except ValidationError as error:
         findings += [_wrong_key(detail) for detail in error.errors(include_url=False)]
-    values, reasons = (
-        flatten(section) if isinstance(section, dict) else {} for section in map(given.get, SETTINGS_PARTS)
-    )
+    values, reasons = _flat(given.get("values")), _flat(given.get("reasons"))
     findings += _wrong_settings(values, reasons)
     typed, problems = check_values(RunConfig(), {key: values[key] for key in values if key not in NOT_IN_PROFILES})
     findings += [replace(one, where=f"values.{one.where}") for one in problems]
@@ -107,7 +107,8 @@ def read_profile_file(path: Path) -> tuple[YamlDocument, ProfileKeys]:
     return document, keys.model_copy(update={"values": typed, "reasons": reasons})
 
 
-SETTINGS_PARTS = ("values", "reasons")
+def _flat(section: Any) -> dict[str, Any]:
+    return flatten(section) if isinstance(section, dict) else {}
 
 
 def _placed(place: str, finding: Finding) -> Finding:

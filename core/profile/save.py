@@ -68,14 +68,16 @@ def save_profile(
     }
     solved = {key: origin.reason for key, origin in config.origins.items() if origin.origin == "solved"}
     hardware, reasons = _hardware(request), {key: solved[key] for key in values if key in solved}
-    document: dict[str, Any] = {"name": name}
-    if parent is not None:
-        document |= {"description": tr("{name}, modified", name=parent.name), "extends": _named(parent)}
-    if description is not None:
-        document["description"] = description
-    parts = {"hardware": hardware, "values": _nested(values), "reasons": reasons}
-    path = _write(name, {**document, **{key: part for key, part in parts.items() if part}})
-    return SavedProfile(name, str(path), document.get("extends"), hardware, values, reasons)
+    document: dict[str, Any] = {
+        "name": name,
+        "description": description or (tr("{name}, modified", name=parent.name) if parent is not None else ""),
+        "extends": _named(parent) if parent is not None else None,
+        "hardware": hardware,
+        "values": _nested(values),
+        "reasons": reasons,
+    }
+    path = _write(name, {key: part for key, part in document.items() if part})
+    return SavedProfile(name, str(path), document["extends"], hardware, values, reasons)
 
 
 def _name_findings(name: str, replace: bool) -> Iterator[Finding]:
