@@ -166,8 +166,6 @@ def _smoke(config: RunConfig) -> dict[str, Any]:
         "evaluation.beams": min(config.evaluation.beams, 2),
         "checkpoint.every_steps": SMOKE_STEPS // 2,
         "logging.every_steps": 1,
-        "logging.memory_every_steps": config.logging.memory_every_steps and 2,
-        "training.empty_cache_steps": training.empty_cache_steps and 2,
     }
 
 

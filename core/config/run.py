@@ -90,20 +90,20 @@ class RunConfig(RunSection):
     it is the product's default.
     """
 
-    model: ModelSection = Field(default_factory=ModelSection)
-    data: DataSection = Field(default_factory=DataSection)
-    batch: BatchSection = Field(default_factory=BatchSection)
-    training: TrainingSection = Field(default_factory=TrainingSection)
-    engine: EngineSection = Field(default_factory=EngineSection)
-    peft: PeftSection = Field(default_factory=PeftSection)
-    evaluation: EvaluationSection = Field(default_factory=EvaluationSection)
-    checkpoint: CheckpointSection = Field(default_factory=CheckpointSection)
-    recovery: RecoverySection = Field(default_factory=RecoverySection)
-    logging: LoggingSection = Field(default_factory=LoggingSection)
-    planning: PlanningSection = Field(default_factory=PlanningSection)
-    mode: ModeSection = Field(default_factory=ModeSection)
+    model: ModelSection = ModelSection()
+    data: DataSection = DataSection()
+    batch: BatchSection = BatchSection()
+    training: TrainingSection = TrainingSection()
+    engine: EngineSection = EngineSection()
+    peft: PeftSection = PeftSection()
+    evaluation: EvaluationSection = EvaluationSection()
+    checkpoint: CheckpointSection = CheckpointSection()
+    recovery: RecoverySection = RecoverySection()
+    logging: LoggingSection = LoggingSection()
+    planning: PlanningSection = PlanningSection()
+    mode: ModeSection = ModeSection()
     forced: bool = Field(False, description="Started with --force in spite of error findings.")
-    origins: dict[str, Origin] = Field(default_factory=dict)
+    origins: dict[str, Origin] = {}
 
     @property
     def row_kind(self) -> RowKind:

@@ -57,10 +57,10 @@ class ProfileKeys(_Part):
     name: str = ""
     description: str = ""
     extends: str | None = None
-    hardware: HardwareKeys = Field(default_factory=HardwareKeys)
-    values: dict[str, Any] = Field(default_factory=dict)
-    reasons: dict[str, Any] = Field(default_factory=dict)
-    claims: dict[str, Any] = Field(default_factory=dict)
+    hardware: HardwareKeys = HardwareKeys()
+    values: dict[str, Any] = {}
+    reasons: dict[str, Any] = {}
+    claims: dict[str, Any] = {}
 
 
 def profile_schema() -> dict[str, Any]:
@@ -159,9 +159,9 @@ def of_one_run(name: str, where: str) -> Finding:
 def validate_profiles(paths: Iterable[str | Path] = ()) -> list[Finding]:
     """Everything that is wrong with these files, or with all profiles when none is given."""
     targets = [str(path) for path in paths]
-    findings = [finding for name in targets or list(profile_files()) for finding in _validate(name)]
-    for path in sorted(user_folder().glob("*.y*ml")) if not targets else ():
-        if (builtin_folder() / f"{path.stem}.yaml").is_file():
+    findings = [finding for name in targets or profile_files() for finding in _validate(name)]
+    for path in () if targets else sorted(user_folder().glob("*.y*ml")):
+        if profile_files()[path.stem].parent == builtin_folder():
             words = mark("{path}: {stem} is the name of a built-in profile, which is used instead; rename this file.")
             findings.append(Finding("name_taken", "error", str(path), tr(words, path=path, stem=repr(path.stem))))
     return findings

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib import resources
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import platformdirs
 import yaml
-from trainwiz.core.defaults import DEFAULT_PROFILE, SETTINGS_FILE
+from trainwiz.core.defaults import DEFAULT_PROFILE, GUIDE_SUFFIX, SETTINGS_FILE
 from trainwiz.core.errors import TrainwizError, UsageError, after, os_reason, usage_error
 from trainwiz.core.files import read_small
 from trainwiz.core.language import mark, tr
@@ -39,11 +40,13 @@ def user_folder() -> Path:
 
 def profile_files() -> dict[str, Path]:
     """Name -> file, built-in ones first. A user's file cannot take a built-in name."""
-    ours, own = (
-        {path.stem: path for path in sorted(folder.glob("*.y*ml"))} for folder in (builtin_folder(), user_folder())
-    )
+    ours, own = _files(builtin_folder()), _files(user_folder())
     # cpu-demo first, for a first look at the list.
     return {DEFAULT_PROFILE: ours[DEFAULT_PROFILE], **ours, **own, **ours}
+
+
+def _files(folder: Path) -> dict[str, Path]:
+    return {path.stem: path for path in sorted(folder.glob("*.y*ml"))}
 
 
 def load_profile(name: str, extending: tuple[str, ...] = ()) -> Profile:
@@ -99,7 +102,8 @@ def find_profile_file(name: str) -> tuple[YamlDocument, ProfileKeys]:
     if name.endswith((".yaml", ".yml")) or "/" in name:
         return read_profile_file(Path(name))
     if name not in files:
-        near = difflib.get_close_matches(name.lower(), files, n=3, cutoff=0.5)
+        begin_so = [known for known in files if known.startswith(f"{name}-") and not known.endswith(GUIDE_SUFFIX)]
+        near = begin_so or difflib.get_close_matches(name.lower(), files, n=3, cutoff=0.5)
         message = tr("Unknown profile {name}.", name=repr(name))
         message += did_you_mean(near) if near else after(tr("All {n}: trainwiz profiles list.", n=len(files)))
         raise usage_error("unknown_profile", name, message)
@@ -117,10 +121,8 @@ def list_profiles() -> list[Profile]:
     """All profiles that load, built-in ones first; `validate_profiles` says what is wrong with the others."""
     profiles: list[Profile] = []
     for name in profile_files():
-        try:
+        with suppress(TrainwizError):
             profiles.append(load_profile(name))
-        except TrainwizError:
-            continue
     return profiles
 
 

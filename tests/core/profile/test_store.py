@@ -100,6 +100,7 @@ def test_every_mistake_of_a_file_at_once_with_its_line() -> None:
     ("description: a\ndescription: b\n", "line 2, column 1: not valid YAML (duplicate key `description`, first on line 1; keep only one)"),
     ("values: !!python/object/apply:os.system ['touch pwned']\n", "line 1, column 9: not valid YAML"),
     ("extends: nothing-like-it\n", "Unknown profile 'nothing-like-it'."),
+    ("extends: '3080'\n", "Did you mean 3080-10g or 3080-12g?"),
     ("extends: odd\n", "profiles extend each other in a cycle (odd -> odd)"), ("name: other\n", "the file name"),
     ("values: 3\n", "values: invalid value 3; must be a mapping."),
 ])  # fmt: skip
