@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_core import ErrorDetails
 from trainwiz.core.catalog.gpus import load_gpus, near_gpus
 from trainwiz.core.catalog.models import known_model, resolve_model
 from trainwiz.core.config.build import build_config, check_values
@@ -115,7 +114,7 @@ def _placed(place: str, finding: Finding) -> Finding:
     return replace(finding, where=place, message=f"{place}: {finding.message}")
 
 
-def _wrong_key(detail: ErrorDetails) -> Finding:
+def _wrong_key(detail: Mapping[str, Any]) -> Finding:
     """Of one of the keys above the settings."""
     key = ".".join(map(str, detail["loc"]))
     if detail["type"] != "extra_forbidden":

@@ -103,7 +103,7 @@ def find_profile_file(name: str) -> tuple[YamlDocument, ProfileKeys]:
         return read_profile_file(Path(name))
     if name not in files:
         begin_so = [known for known in files if known.startswith(f"{name}-") and not known.endswith(GUIDE_SUFFIX)]
-        near = begin_so or difflib.get_close_matches(name.lower(), files, n=3, cutoff=0.5)
+        near = begin_so[:3] or difflib.get_close_matches(name.lower(), files, n=3, cutoff=0.5)
         message = tr("Unknown profile {name}.", name=repr(name))
         message += did_you_mean(near) if near else after(tr("All {n}: trainwiz profiles list.", n=len(files)))
         raise usage_error("unknown_profile", name, message)
