@@ -129,15 +129,14 @@ def check_values(base: RunConfig, values: Mapping[str, Any]) -> tuple[dict[str, 
     findings = [unknown_key(key) for key in values if not is_settable(key)]
     values = {key: value for key, value in values.items() if is_settable(key)}
     for key, value in values.items():
-        wrong = {"input": value, "type": "string"}
         try:
             # Bytes that are no text, as the name of a file or a column may hold: no file of a run could say them.
             json.dumps(value, ensure_ascii=False, default=str).encode()
             set_path(document, key, _read(key, value))
         except UnicodeEncodeError:
-            findings.append(refused(key, wrong))
+            findings.append(refused(key, {"input": value, "type": "string"}))
         except KeyError:
-            findings.append(refused(key, {**wrong, "type": "", "msg": tr("this entry does not exist")}))
+            findings.append(refused(key, {"input": value, "type": "", "msg": tr("this entry does not exist")}))
     try:
         checked = RunConfig.model_validate(document)
     except ValidationError as error:

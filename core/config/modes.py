@@ -70,13 +70,12 @@ def apply_mode(config: RunConfig, request: PlanRequest, model: ModelSpec | None)
         steps = request.benchmark_steps or config.mode.benchmark_steps or BENCHMARK_STEPS
         subject |= {**ONLY_STEPS, "mode.benchmark_steps": steps, "training.max_steps": steps + BENCHMARK_WARM_STEPS}
     chosen = {key: value for key, value in values.items() if config.origin(key).origin != "you"} | subject
-    reasons = {key: tr(MODES[request.mode], why=tr(REASONS.get(key, SHORT))) for key in chosen}
+    reasons = {key: tr(MODES.get(request.mode, ""), why=tr(REASONS.get(key, SHORT))) for key in chosen}
     # What a mode leaves open, the plan solves and explains.
     return config.with_values(chosen, "solved", reasons).left_open([key for key in chosen if chosen[key] is None])
 
 
 MODES = {
-    "train": "{why}",
     "smoke": mark("smoke run: {why}"),
     "dev-run": mark("dev run: {why}"),
     "overfit": mark("overfitting a few batches: {why}"),
@@ -121,11 +120,12 @@ def _smoke_subject(config: RunConfig, model: ModelSpec | None) -> dict[str, Any]
         "data.sources": [smoke_sample(config)],
         "data.validation_sources": [],
     }
-    sibling = SMALLEST_OF[config.row_kind] if model is None else model.smallest_sibling
-    if sibling or (model is not None and model.tokenizer == "esm"):
-        return {**values, "model.name": sibling or config.model.name, "model.architecture_overrides": {}}
-    architecture = model.architecture if model is not None else {}
-    shallow = {key: min(2, architecture[key]) for key in LAYER_KEYS if architecture.get(key)}
+    if model is None:
+        return {**values, "model.name": SMALLEST_OF[config.row_kind], "model.architecture_overrides": {}}
+    if model.tokenizer == "esm" or model.smallest_sibling:
+        return {**values, "model.name": model.smallest_sibling or model.name, "model.architecture_overrides": {}}
+    depths = {key: model.architecture.get(key) for key in LAYER_KEYS}
+    shallow = {key: min(2, depth) for key, depth in depths.items() if isinstance(depth, int)}
     return {**values, "model.architecture_overrides": {**config.model.architecture_overrides, **shallow}}
 
 

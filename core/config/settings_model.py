@@ -145,13 +145,9 @@ class DataSource(Section):
     )
     chat_columns: dict[Literal["context", "system", "history", "tools"], str] = setting(
         {}, "Columns that belong to a chat: context (added to the instruction), system, history, tools.",
-        "An instruction without its input is another task.",
-        "Those that were found by their names.",
     )
     json_turns: bool | None = setting(
         None, "Whether the cells of the prompt and the answer are lists of turns, written as JSON (a CSV file of chats).",
-        "Else the model would learn to write JSON.",
-        "Empty: yes where the first 32 rows are all such lists.",
     )
     format: Literal["parquet", "jsonl", "csv", "tsv", "txt", "fasta", "conll"] | None = setting(
         None, "Format of the file, if its name does not show it or is wrong.",

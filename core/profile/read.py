@@ -92,10 +92,10 @@ def read_profile_file(path: Path) -> tuple[YamlDocument, ProfileKeys]:
     document = read_yaml(path)
     given = {key: value for key, value in document.values.items() if value is not None}
     findings = list(_wrong_names(given.get("name"), path))
-    keys = ProfileKeys()
     try:
         keys = ProfileKeys.model_validate(given)
     except ValidationError as error:
+        keys = ProfileKeys()
         findings += [_wrong_key(detail) for detail in error.errors(include_url=False)]
     values, reasons = _flat(given.get("values")), _flat(given.get("reasons"))
     findings += _wrong_settings(values, reasons)
