@@ -82,7 +82,7 @@ def profiles_of(page: str) -> Iterator[str]:
     catalogue = load_gpus()
     for profile in list_profiles():
         card = profile.hardware.gpu
-        if profile.origin != "builtin" or profile.variants or profile.name.endswith("-guide") or card is None:
+        if profile.origin != "builtin" or profile.name.endswith("-guide") or card is None:
             continue
         if page == "apple-cpu":
             wanted = card.startswith("Apple")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
-from trainwiz.core.config.setting import Setting
+from trainwiz.core.config.setting import Setting, ValueKind
 from trainwiz.core.config.settings import REQUEST_SETTINGS, all_settings
 from trainwiz.core.language import LANGUAGES, mark, tr
 
@@ -34,7 +34,7 @@ def wanted_tier(asked: str | None, otherwise: RefineTier) -> RefineTier:
 # The choices of `trainwiz` and `trainwiz plan`: those of settings, and what is said of the run itself.
 
 Group = Literal["what", "how", "where", "run", "modes"]
-Kind = Literal["text", "integer", "number", "size", "list", "one-of", "flag", "switch", "repeated"]
+Kind = ValueKind | Literal["flag", "repeated"]
 
 TITLES: dict[Group, str] = {
     "what": mark("Model, data and training"),
@@ -76,19 +76,10 @@ class Option(NamedTuple):
 
 
 def option_of(setting: Setting) -> Option:
-    kinds: tuple[tuple[Kind, object], ...] = (
-        ("one-of", setting.values),
-        ("switch", bool in setting.kinds),
-        ("list", setting.is_text_list),
-        ("size", setting.is_size),
-        ("integer", setting.is_number and setting.is_whole),
-        ("number", setting.is_number),
-    )
-    kind: Kind = next((kind for kind, holds in kinds if holds), "text")
     values = ("auto", *setting.values) if setting.values and setting.may_be_none else setting.values
     key = None if setting in REQUEST_SETTINGS else setting.key
     metavar = setting.option.partition(" ")[2]
-    return Option(setting.flag, setting.option_group, kind, setting.says, metavar, key, values)
+    return Option(setting.flag, setting.option_group, setting.kind, setting.says, metavar, key, values)
 
 
 OPTIONS: tuple[Option, ...] = (

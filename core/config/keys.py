@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from trainwiz.core.config.setting import Setting
-from trainwiz.core.config.settings import SECTIONS, SETTINGS, SOURCE_LISTS, SOURCE_SETTINGS
+from trainwiz.core.config.settings import SECTIONS, SETTINGS, SOURCE_SETTINGS
 from trainwiz.core.config.values import CLASSIFIES
 from trainwiz.core.errors import after
 from trainwiz.core.language import tr
@@ -30,42 +30,31 @@ ENVIRONMENT = "engine.environment"
 """A mapping whose entries are keys of their own: `engine.environment.NCCL_DEBUG`."""
 
 
+SOURCE_KEY = re.compile(r"data\.(?:validation_)?sources\.\d+\.(\w+)")
+VARIABLE_KEY = re.compile(r"engine\.environment\.[^.]+")
+OVERRIDE_KEY = re.compile(r"model\.architecture_overrides\..+")
+
+
 def setting_at(key: str) -> Setting | None:
     """The setting of a leaf key, also of one inside a list of sections ("data.sources.0.name") or of the environment."""
-    if is_variable(key):
+    if VARIABLE_KEY.fullmatch(key):
+        # Whether a run may set this variable is said when its value is checked.
         return Setting(key=key)
-    for listed in SOURCE_LISTS:
-        index, _, rest = key.removeprefix(f"{listed}.").partition(".")
-        if key.startswith(f"{listed}.") and index.isdecimal() and rest:
-            return SOURCE_SETTINGS.get(rest)
-    return SETTINGS.get(key)
-
-
-def is_variable(key: str) -> bool:
-    """The key is one environment variable of the run; whether a run may set it is said when its value is checked."""
-    return key.removeprefix(f"{ENVIRONMENT}.") not in (key, "") and "." not in key.removeprefix(f"{ENVIRONMENT}.")
+    source = SOURCE_KEY.fullmatch(key)
+    return SOURCE_SETTINGS.get(source[1]) if source else SETTINGS.get(key)
 
 
 def is_settable(key: str) -> bool:
     """A user may give this key a value."""
-    if key in NOT_SETTABLE:
-        return False
-    return setting_at(key) is not None or key.removeprefix("model.architecture_overrides.") not in (key, "")
+    return key not in NOT_SETTABLE and bool(setting_at(key) or OVERRIDE_KEY.fullmatch(key))
 
 
 def nearest_keys(key: str, count: int = 3) -> list[str]:
-    """The keys that the user may have meant: the same last part first, then similar spelling."""
-    known = [key for key in SETTINGS if key not in NOT_SETTABLE]
-    if ".0." in key or key.startswith(SOURCE_LISTS):
-        known += [setting.key for setting in SOURCE_SETTINGS.values()]
-    last = key.rsplit(".", 1)[-1].replace("-", "_")
-    same = [name for name in known if name.rsplit(".", 1)[-1] == last]
-    if same:
-        return same[:count]
-    spelled = difflib.get_close_matches(key.replace("-", "_"), known, n=count, cutoff=0.8)
-    by_last = {name.rsplit(".", 1)[-1]: name for name in reversed(known)}
-    parts = [by_last[part] for part in difflib.get_close_matches(last, by_last, n=count, cutoff=0.6)]
-    return list(dict.fromkeys([*parts, *spelled]))[:count]
+    """The keys that the user may have meant, by how their last part is spelled."""
+    known = {setting.key: setting.key.rpartition(".")[2] for setting in (*SETTINGS.values(), *SOURCE_SETTINGS.values())}
+    last = key.rpartition(".")[2].replace("-", "_")
+    near = difflib.get_close_matches(last, set(known.values()), n=count, cutoff=0.6)
+    return [key for name in near for key in known if known[key] == name and key not in NOT_SETTABLE][:count]
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -76,25 +65,20 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in values.items():
         key = f"{prefix}{name}"
-        if ((key in SECTIONS and key) or key == ENVIRONMENT) and isinstance(value, Mapping):
-            flat.update(flatten(value, f"{key}."))
-        else:
-            flat[key] = value
+        has_keys = isinstance(value, Mapping) and (key in SECTIONS or key == ENVIRONMENT)
+        flat |= flatten(value, f"{key}.") if has_keys else {key: value}
     return flat
 
 
 def did_you_mean(names: list[str]) -> str:
     """ " Did you mean a or b?", with its leading space; "" when nothing is near."""
-    if len(names) < 2:
-        return after(tr("Did you mean {name}?", name=names[0])) if names else ""
-    return after(tr("Did you mean {names} or {last}?", names=", ".join(names[:-1]), last=names[-1]))
+    return after(tr("Did you mean {name}?", name=tr(" or ").join(names))) if names else ""
 
 
 # What an evaluation of a run measures, and the metric that ranks its checkpoints.
 
 DEFAULT_METRIC = "eval_loss"
 BLEU_METRIC = "eval_bleu"
-LOWER_IS_BETTER = re.compile(r"loss|perplexity")
 
 
 def known_metrics(config: RunConfig) -> tuple[str, ...]:
@@ -116,7 +100,7 @@ def ranking_metric(config: RunConfig) -> str:
 
 def lower_is_better(metric: str) -> bool:
     """Losses and perplexities are better when lower, all other metrics when higher."""
-    return LOWER_IS_BETTER.search(metric) is not None
+    return "loss" in metric or "perplexity" in metric
 
 
 def ranks_checkpoints(config: RunConfig) -> bool:

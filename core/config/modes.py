@@ -42,7 +42,9 @@ SMALLEST_OF: Mapping[str, str] = {
     "proteins": "esm2-tiny",
     "causal-lm": "gpt2-tiny",
     "seq2seq": "t5-chat-tiny",
-    **dict.fromkeys(("masked-lm", "sequence-classification", "token-classification"), "bert-tiny"),
+    "masked-lm": "bert-tiny",
+    "sequence-classification": "bert-tiny",
+    "token-classification": "bert-tiny",
 }
 """What a smoke run trains where the model of the run is not known here."""
 
@@ -50,29 +52,27 @@ SMALLEST_OF: Mapping[str, str] = {
 def apply_mode(config: RunConfig, request: PlanRequest, model: ModelSpec | None) -> RunConfig:
     """`config` with the values of the requested mode. Values that the user set keep theirs, except the model and the
     data of a smoke run, which are what it is about."""
+    if request.mode == "train" and request.trace_steps is None:
+        return config
+    subject: dict[str, Any] = {"mode.kind": request.mode}
     values: dict[str, Any] = {}
-    always: dict[str, Any] = {"mode.kind": request.mode}
     if request.trace_steps is not None:
-        always["mode.trace_steps"] = request.trace_steps
+        subject["mode.trace_steps"] = request.trace_steps
     if request.mode == "smoke":
-        always |= _smoke_subject(config, model)
+        subject |= _smoke_subject(config, model)
         values = _smoke(config)
     elif request.mode == "dev-run":
         values = _dev_run(config)
     elif request.mode == "overfit":
-        always["mode.overfit_batches"] = request.overfit_batches or config.mode.overfit_batches or 1
+        subject["mode.overfit_batches"] = request.overfit_batches or config.mode.overfit_batches or 1
         values = _overfit(config)
     elif request.mode == "benchmark":
-        always |= _benchmark(request.benchmark_steps or config.mode.benchmark_steps or BENCHMARK_STEPS)
-    values = {key: value for key, value in values.items() if config.origin(key).origin != "you"}
-    reason = MODES.get(request.mode, "{why}")
-    chosen = {**values, **always}
-    changed = config.with_values(chosen, "solved", {key: tr(reason, why=tr(REASONS.get(key, SHORT))) for key in chosen})
-    if request.mode == "train" and request.trace_steps is None:
-        return config
+        steps = request.benchmark_steps or config.mode.benchmark_steps or BENCHMARK_STEPS
+        subject |= {**ONLY_STEPS, "mode.benchmark_steps": steps, "training.max_steps": steps + BENCHMARK_WARM_STEPS}
+    chosen = {key: value for key, value in values.items() if config.origin(key).origin != "you"} | subject
+    reasons = {key: tr(MODES.get(request.mode, ""), why=tr(REASONS.get(key, SHORT))) for key in chosen}
     # What a mode leaves open, the plan solves and explains.
-    origins = {key: origin for key, origin in changed.origins.items() if key not in values or values[key] is not None}
-    return changed.model_copy(update={"origins": origins})
+    return config.with_values(chosen, "solved", reasons).left_open([key for key in chosen if chosen[key] is None])
 
 
 MODES = {
@@ -81,22 +81,21 @@ MODES = {
     "overfit": mark("overfitting a few batches: {why}"),
     "benchmark": mark("benchmark: {why}"),
 }
+"""How the reasons of a mode begin."""
 REASONS = {
     "model.name": mark("the smallest model of the same family"),
-    "model.tokenizer": mark("the small model's own, or one trained on the sample"),
     "data.sources": mark("the sample dataset included with trainwiz"),
-    "batch.gradient_accumulation_steps": mark("few micro-batches, for short steps"),
-    "training.max_steps": mark("a few steps"),
     "training.learning_rate": mark("high enough for a tiny model to learn in a few steps"),
-    "training.final_learning_rate": mark("same fraction of the peak learning rate"),
     "evaluation.generation_rows": mark("few rows: generation is slow"),
 }
 SHORT = mark("short but complete")
 
 
+CHAT = {"name": "sample-chat", "text_column": "prompt", "target_column": "response"}
 SAMPLES: Mapping[str, Mapping[str, Any]] = {
     "proteins": {"name": "sample-proteins"},
     "masked-lm": {"name": "sample-text"},
+    "seq2seq": {"name": "sample-pairs", "text_column": "source", "target_column": "target"},
     "sequence-classification": {"name": "sample-reviews", "text_column": "text", "target_column": "label"},
     "token-classification": {"name": "sample-names", "text_column": "tokens", "target_column": "ner_tags"},
 }
@@ -104,65 +103,60 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
 
 def smoke_sample(config: RunConfig) -> dict[str, Any]:
     """The sample of the run's task; a causal model that answers prompts, or trains adapters, gets chats."""
+    sources = config.data.sources
     if config.row_kind in SAMPLES:
         return dict(SAMPLES[config.row_kind])
-    if config.task == "seq2seq":
-        return {"name": "sample-pairs", "text_column": "source", "target_column": "target"}
-    if config.data.sources[0].layout == "chat":
-        return {"name": "sample-chat", "text_column": "prompt", "target_column": "response", "layout": "chat"}
-    if config.peft.method == "none" and all(source.target_column is None for source in config.data.sources):
-        return {"name": "sample-text"}
-    return {"name": "sample-chat", "text_column": "prompt", "target_column": "response"}
+    if sources[0].layout == "chat":
+        return {**CHAT, "layout": "chat"}
+    answers = config.peft.method != "none" or any(source.target_column is not None for source in sources)
+    return dict(CHAT if answers else SAMPLES["masked-lm"])
 
 
 def _smoke_subject(config: RunConfig, model: ModelSpec | None) -> dict[str, Any]:
     """The smallest sibling on the sample data; a model without one loses its layers but two."""
     values: dict[str, Any] = {
+        **dict.fromkeys(OF_THE_SUBJECT),
         "model.init": "scratch",
-        "model.architecture": None,
-        "model.tokenizer": None,
-        "model.chat_template": None,
-        "peft.adapter": None,
-        "model.source_language": None,
-        "model.target_language": None,
         "data.sources": [smoke_sample(config)],
         "data.validation_sources": [],
-        "data.min_characters": None,
-        "data.max_characters": None,
-        "data.streaming": None,
     }
     if model is None:
-        values |= {
-            "model.name": SMALLEST_OF.get(config.row_kind, config.model.name),
-            "model.architecture_overrides": {},
-        }
-    elif model.tokenizer == "esm" or model.smallest_sibling:
-        values |= {"model.name": model.smallest_sibling or model.name, "model.architecture_overrides": {}}
-    else:
-        depths = ((key, model.architecture.get(key)) for key in LAYER_KEYS)
-        shallow = {key: min(2, depth) for key, depth in depths if type(depth) is int and depth > 0}
-        values["model.architecture_overrides"] = {**config.model.architecture_overrides, **shallow}
-    return values
+        return {**values, "model.name": SMALLEST_OF[config.row_kind], "model.architecture_overrides": {}}
+    if model.tokenizer == "esm" or model.smallest_sibling:
+        return {**values, "model.name": model.smallest_sibling or model.name, "model.architecture_overrides": {}}
+    depths = {key: model.architecture.get(key) for key in LAYER_KEYS}
+    shallow = {key: min(2, depth) for key, depth in depths.items() if isinstance(depth, int)}
+    return {**values, "model.architecture_overrides": {**config.model.architecture_overrides, **shallow}}
+
+
+OF_THE_SUBJECT = (
+    "model.architecture", "model.tokenizer", "model.chat_template", "peft.adapter", "model.source_language",
+    "model.target_language", "data.min_characters", "data.max_characters", "data.streaming",
+)  # fmt: skip
+"""What is said of the real model and data, and of no other."""
+OF_THE_CARD = ("engine.device", "engine.precision", "engine.tf32", "engine.attention", "engine.gpus")
+"""This machine decides how it computes: the profile's choices were made for another card."""
 
 
 def _smoke(config: RunConfig) -> dict[str, Any]:
     """Few short steps through every part: accumulation, a save, an evaluation. The engine stays as it is."""
-    training = config.training
-    share = training.final_learning_rate / training.learning_rate
+    training, batch = config.training, config.batch
+    decays_to = SMOKE_LEARNING_RATE * training.final_learning_rate / training.learning_rate
     return {
+        **NO_TARGET,
+        **dict.fromkeys(OF_THE_CARD),
         "data.validation_rows": 8,
         "data.workers": None if config.data.workers is None else min(config.data.workers, 2),
-        **NO_TARGET,
         "batch.micro_batch_size": 4,
         "batch.gradient_accumulation_steps": 2,
         "batch.eval_micro_batch_size": 4,
-        "batch.sequence_length": min(config.batch.sequence_length, SMOKE_LENGTH),
-        "batch.target_length": min(config.batch.target_length or SMOKE_LENGTH, SMOKE_LENGTH)
+        "batch.sequence_length": min(batch.sequence_length, SMOKE_LENGTH),
+        "batch.target_length": min(batch.target_length or SMOKE_LENGTH, SMOKE_LENGTH)
         if config.task == "seq2seq"
         else None,
         "training.max_steps": SMOKE_STEPS,
         "training.learning_rate": SMOKE_LEARNING_RATE,
-        "training.final_learning_rate": float(f"{SMOKE_LEARNING_RATE * share:.6g}"),
+        "training.final_learning_rate": float(f"{decays_to:.6g}"),
         "training.warmup": min(training.warmup, 1),
         "evaluation.every_steps": SMOKE_STEPS // 2,
         "evaluation.every_epoch": False,
@@ -172,10 +166,6 @@ def _smoke(config: RunConfig) -> dict[str, Any]:
         "evaluation.beams": min(config.evaluation.beams, 2),
         "checkpoint.every_steps": SMOKE_STEPS // 2,
         "logging.every_steps": 1,
-        "logging.memory_every_steps": config.logging.memory_every_steps and 2,
-        "training.empty_cache_steps": training.empty_cache_steps and 2,
-        # This machine decides how it computes: the profile's choices were made for another card.
-        **dict.fromkeys(("engine.device", "engine.precision", "engine.tf32", "engine.attention", "engine.gpus")),
     }
 
 
@@ -226,13 +216,4 @@ def _overfit(config: RunConfig) -> dict[str, Any]:
         "training.weight_decay": 0.0,
         "training.label_smoothing": 0.0,
         "checkpoint.every_steps": OVERFIT_STEPS,
-    }
-
-
-def _benchmark(steps: int) -> dict[str, Any]:
-    """Steps of the run as it is, and nothing else: no evaluation and no save."""
-    return {
-        **ONLY_STEPS,
-        "mode.benchmark_steps": steps,
-        "training.max_steps": steps + BENCHMARK_WARM_STEPS,
     }

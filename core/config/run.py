@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import copy
-from functools import partial
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator
+from pydantic import BaseModel, ConfigDict, Field, create_model
 from trainwiz.core.config import settings_model
 from trainwiz.core.config.setting import Section as Declared
 from trainwiz.core.config.settings import SECTIONS, declared
 from trainwiz.core.config.values import CLASSIFIES, RowKind
-from trainwiz.core.language import tr
 
 __all__ = [
     "DataSection",
@@ -31,7 +29,7 @@ __all__ = [
 class Section(BaseModel):
     """A group of settings; unknown keys are refused, values are checked on assignment."""
 
-    model_config = ConfigDict(extra="forbid", validate_assignment=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", validate_assignment=True, validate_default=True, allow_inf_nan=False)
 
 
 if TYPE_CHECKING:
@@ -59,10 +57,7 @@ else:
         fields: dict[str, Any] = {}
         for entry in declared(section, ""):
             kind = list[DataSource] if entry.type == list[settings_model.DataSource] else entry.type
-            default: dict[str, Any] = {"default": entry.default}
-            if isinstance(entry.default, list | dict):
-                default = {"default_factory": partial(copy.deepcopy, entry.default), "validate_default": True}
-            fields[entry.key] = (kind, Field(**default, **entry.bounds, description=entry.what or None))
+            fields[entry.key] = (kind, Field(entry.default, **entry.bounds, description=entry.what or None))
         model = create_model(section.__name__, __base__=Section, __module__=__name__, __doc__=section.__doc__, **fields)
         for name, member in vars(section).items():
             if isinstance(member, property):
@@ -95,32 +90,20 @@ class RunConfig(RunSection):
     it is the product's default.
     """
 
-    model: ModelSection = Field(default_factory=ModelSection)
-    data: DataSection = Field(default_factory=DataSection)
-    batch: BatchSection = Field(default_factory=BatchSection)
-    training: TrainingSection = Field(default_factory=TrainingSection)
-    engine: EngineSection = Field(default_factory=EngineSection)
-    peft: PeftSection = Field(default_factory=PeftSection)
-    evaluation: EvaluationSection = Field(default_factory=EvaluationSection)
-    checkpoint: CheckpointSection = Field(default_factory=CheckpointSection)
-    recovery: RecoverySection = Field(default_factory=RecoverySection)
-    logging: LoggingSection = Field(default_factory=LoggingSection)
-    planning: PlanningSection = Field(default_factory=PlanningSection)
-    mode: ModeSection = Field(default_factory=ModeSection)
+    model: ModelSection = ModelSection()
+    data: DataSection = DataSection()
+    batch: BatchSection = BatchSection()
+    training: TrainingSection = TrainingSection()
+    engine: EngineSection = EngineSection()
+    peft: PeftSection = PeftSection()
+    evaluation: EvaluationSection = EvaluationSection()
+    checkpoint: CheckpointSection = CheckpointSection()
+    recovery: RecoverySection = RecoverySection()
+    logging: LoggingSection = LoggingSection()
+    planning: PlanningSection = PlanningSection()
+    mode: ModeSection = ModeSection()
     forced: bool = Field(False, description="Started with --force in spite of error findings.")
-    origins: dict[str, Origin] = Field(default_factory=dict)
-
-    @field_validator("name")
-    @classmethod
-    def _name_stays_in_its_folder(cls, value: str) -> str:
-        if any(not (ch.isalnum() or ch in "-_.") for ch in value) or value.startswith((".", "-")):
-            raise ValueError(
-                tr(
-                    "run name {value} is invalid: use letters, digits, '-', '_' and '.', not starting with '.' or '-'",
-                    value=repr(value),
-                )
-            )
-        return value
+    origins: dict[str, Origin] = {}
 
     @property
     def row_kind(self) -> RowKind:
@@ -136,48 +119,45 @@ class RunConfig(RunSection):
 
     def value(self, key: str) -> Any:
         """The value at a key path such as "engine.precision"; KeyError when there is none."""
-        return _below(self, key.split("."), key)
+        return value_at(self, key)
 
     def origin(self, key: str) -> Origin:
         """Who chose the value at `key`; the product's default when nobody did."""
         return self.origins.get(key, Origin(origin="solved", reason="default"))
 
     def with_values(
-        self, values: dict[str, Any], origin: OriginKind, reasons: dict[str, str] | None = None
+        self, values: Mapping[str, Any], origin: OriginKind, reasons: Mapping[str, str] | None = None
     ) -> RunConfig:
         """A validated copy with `values` (key path -> value) set and their origin noted.
 
         Raises pydantic.ValidationError for a bad value and KeyError for a path that is not there.
         """
-        document = self.model_dump(mode="python")
-        origins = dict(self.origins)
+        document = self.model_dump()
+        origins = {key: Origin(origin=origin, reason=(reasons or {}).get(key, "")) for key in values}
         for key, value in values.items():
             set_path(document, key, value)
-            origins[key] = Origin(origin=origin, reason=(reasons or {}).get(key, ""))
-        document["origins"] = origins
-        return RunConfig.model_validate(document)
+        return RunConfig.model_validate({**document, "origins": {**self.origins, **origins}})
+
+    def left_open(self, keys: Collection[str]) -> RunConfig:
+        """A copy in which nobody chose the values of `keys`: the plan fills them in, and says why."""
+        return self.model_copy(update={"origins": {key: by for key, by in self.origins.items() if key not in keys}})
 
 
-def _below(node: Any, parts: list[str], key: str) -> Any:
-    """What `parts` lead to in sections, mappings and lists; KeyError with `key` when there is nothing."""
-    for part in parts:
-        entries = node.__dict__ if isinstance(node, BaseModel) else node
-        if isinstance(entries, dict) and part in entries:
-            node = entries[part]
-        elif isinstance(entries, list) and part.isdecimal() and int(part) < len(entries):
-            node = entries[int(part)]
-        else:
-            raise KeyError(key)
+def value_at(node: Any, key: str) -> Any:
+    """What a key path leads to in sections, mappings and lists; KeyError when there is nothing."""
+    for part in key.split("."):
+        entries: Any = node.__dict__ if isinstance(node, BaseModel) else node
+        try:
+            node = entries[int(part) if isinstance(entries, list) else part]
+        except (LookupError, TypeError, ValueError):
+            raise KeyError(key) from None
     return node
 
 
 def set_path(document: dict[str, Any], key: str, value: Any) -> None:
     """Set `document["a"]["b"]` for key "a.b"; KeyError when a parent is not there."""
-    *parents, last = key.split(".")
-    node = _below(document, parents, key)
-    if isinstance(node, dict):
-        node[last] = value
-    elif isinstance(node, list) and last.isdecimal() and int(last) < len(node):
-        node[int(last)] = value
-    else:
+    parents, _, last = key.rpartition(".")
+    node = value_at(document, parents) if parents else document
+    if not isinstance(node, dict):
         raise KeyError(key)
+    node[last] = value

@@ -5,6 +5,7 @@ of the wizard with their help, the JSON schema, the arguments of the Trainer tha
 what a resume compares. This file imports nothing heavy: the help and the first frame read it.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
@@ -14,6 +15,15 @@ from trainwiz.core.language import mark
 STEPS = (mark("Hardware"), mark("Model"), mark("Data"), mark("Training"), mark("Review"))
 HARDWARE, MODEL, DATA, TRAINING, REVIEW = range(5)
 
+RARE_GROUPS = (
+    mark("Optimizer and loss"),
+    mark("Devices and processes"),
+    mark("Data loading"),
+    mark("Failure handling"),
+    mark("Checkpoints and logging"),
+    mark("Plan only"),
+)
+"""All their rows are rare."""
 GROUPS = (
     "",
     mark("What do you want to do?"),
@@ -21,12 +31,7 @@ GROUPS = (
     mark("Goals"),
     mark("Computation"),
     mark("Evaluation"),
-    mark("Optimizer and loss"),
-    mark("Devices and processes"),
-    mark("Data loading"),
-    mark("Failure handling"),
-    mark("Checkpoints and logging"),
-    mark("Plan only"),
+    *RARE_GROUPS,
 )
 """The headings of the wizard's rows, in the order of the screen."""
 
@@ -36,6 +41,8 @@ When = Literal[
 ]  # fmt: skip
 """Of which plans a row speaks; what each word means is said by the wizard."""
 OptionGroup = Literal["what", "how", "where", "run"]
+ValueKind = Literal["text", "integer", "number", "size", "switch", "one-of", "list", "mapping"]
+PLAIN_KINDS: dict[Any, ValueKind] = {str: "text", bool: "switch", int: "integer", float: "number", list[str]: "list"}
 
 REQUIRED: Any = ...
 
@@ -63,16 +70,12 @@ class Setting:
     """A choice that is safe for a newcomer."""
     cost: str = ""
     """What a choice costs; empty where it is nothing."""
-    # Bounds, as pydantic names them; lengths are those of texts and lists.
-    ge: float | None = None
-    gt: float | None = None
-    le: float | None = None
-    lt: float | None = None
-    min_length: int | None = None
-    max_length: int | None = None
+    bounds: Mapping[str, float] = field(default_factory=dict)
+    """As pydantic names them; lengths are those of texts and lists."""
     # The row of the wizard. A setting without a label has none.
     label: str = ""
     step: int = TRAINING
+    """Without a group, that of its section: core/config/settings.py."""
     group: str = ""
     id: str = ""
     """Of the row; the last part of the key where it is left out."""
@@ -124,26 +127,19 @@ class Setting:
         return type(None) in self.kinds
 
     @property
-    def is_whole(self) -> bool:
-        """It takes whole numbers only."""
-        return int in self.kinds and float not in self.kinds
-
-    @property
-    def is_number(self) -> bool:
-        return any(kind in (int, float) for kind in self.kinds)
-
-    @property
-    def is_text_list(self) -> bool:
-        return list[str] in self.kinds
-
-    @property
-    def is_mapping(self) -> bool:
-        return any(get_origin(kind) is dict for kind in self.kinds)
-
-    @property
-    def is_size(self) -> bool:
-        """Bytes, also as text with a unit."""
-        return any(get_origin(kind) is Annotated and get_args(kind)[0] is int for kind in self.kinds)
+    def kind(self) -> ValueKind:
+        """How its values are written."""
+        for kind in self.kinds:
+            origin = get_origin(kind)
+            if origin is Literal:
+                return "one-of"
+            if origin is dict:
+                return "mapping"
+            if origin is Annotated and int in get_args(kind):
+                return "size"
+            if kind in PLAIN_KINDS:
+                return PLAIN_KINDS[kind]
+        return "text"
 
     @property
     def opens_a_list(self) -> bool:
@@ -159,12 +155,11 @@ class Setting:
         """The option: "--epochs"."""
         return self.option.partition(" ")[0]
 
-    @property
-    def bounds(self) -> dict[str, Any]:
-        names = ("ge", "gt", "le", "lt", "min_length", "max_length")
-        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-
 
 def setting(default: Any, what: str = "", why: str = "", safe: str = "", cost: str = "", **more: Any) -> Any:
-    """An entry as the default of a field. Any: the annotation beside it is what mypy reads."""
-    return Setting(default=default, what=what, why=why, safe=safe, cost=cost, **more)
+    """An entry as the default of a field, with its BOUNDS by their names. Any: the annotation beside it is what mypy reads."""
+    bounds = {name: more.pop(name) for name in BOUNDS if name in more}
+    return Setting(default=default, what=what, why=why, safe=safe, cost=cost, bounds=bounds, **more)
+
+
+BOUNDS = ("ge", "gt", "le", "lt", "min_length", "max_length")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import groupby
+from typing import Any
 
 from trainwiz.core.config import settings_keeping, settings_model, settings_training
 from trainwiz.core.config.request import RequestSettings
-from trainwiz.core.config.setting import GROUPS, Section, Setting
+from trainwiz.core.config.setting import DATA, GROUPS, MODEL, RARE_GROUPS, Section, Setting
 
 SECTIONS: Mapping[str, type[Section]] = {
     "": settings_model.RunSection,
@@ -31,16 +33,28 @@ SOURCE_LISTS = ("data.sources", "data.validation_sources")
 """Lists of sections; each is one key, and has keys below it: data.sources.0.name."""
 
 
+STEPS_OF: Mapping[str, int] = {"model": MODEL, "peft": MODEL, "data": DATA, "batch": DATA}
+"""Section -> the step of its rows that stand in no group."""
+
+
 def declared(section: type, prefix: str) -> Iterator[Setting]:
     """The entries of a section, each with its key and its type."""
-    entries: dict[str, Setting] = {
-        f"{prefix}.{name}".lstrip("."): vars(section)[name] for name in section.__annotations__
+    entries: dict[str, tuple[Setting, Any]] = {
+        f"{prefix}.{name}".lstrip("."): (vars(section)[name], kind) for name, kind in section.__annotations__.items()
     }
-    for (key, entry), kind in zip(entries.items(), section.__annotations__.values(), strict=True):
-        beside = {other: its.unit for other, its in entries.items() if its.beside == key}
-        shown = {key: entry.unit, **beside}
-        units = tuple(shown.values()) if entry.unit else ()
-        yield replace(entry, key=key, type=kind, id=entry.id or key.rpartition(".")[2], keys=tuple(shown), units=units)
+    for key, (entry, kind) in entries.items():
+        shown = {key: entry.unit, **{other: its.unit for other, (its, _) in entries.items() if its.beside == key}}
+        of_section = STEPS_OF.get(prefix.partition(".")[0], entry.step)
+        yield replace(
+            entry,
+            key=key,
+            type=kind,
+            step=entry.step if entry.group else of_section,
+            rare=entry.rare or entry.group in RARE_GROUPS,
+            id=entry.id or key.rpartition(".")[2],
+            keys=tuple(shown),
+            units=tuple(shown.values()) if entry.unit else (),
+        )
 
 
 SETTINGS: Mapping[str, Setting] = {
@@ -62,15 +76,13 @@ def all_settings() -> Iterator[Setting]:
         yield from SOURCE_SETTINGS.values() if key == SOURCE_LISTS[0] else (entry,)
 
 
-def in_order_of_rows(settings: Sequence[Setting]) -> list[Setting]:
-    """Those with a row, by step and group. A section's settings stand together, behind what the first names by `after`."""
-    runs: dict[tuple[str, str], list[Setting]] = {}
-    for entry in settings:
-        if entry.label:
-            runs.setdefault((f"{entry.step}{entry.group}", entry.key.rpartition(".")[0]), []).append(entry)
-    rows = [entry for run in runs.values() if not run[0].after for entry in run]
-    for run in runs.values():
-        if run[0].after:
-            at = next(place for place, entry in enumerate(rows) if entry.key == run[0].after)
-            rows[at + 1 : at + 1] = run
+def in_order_of_rows(settings: Iterable[Setting]) -> list[Setting]:
+    """Those with a row, by step and group, else as they are declared; `after` moves one behind another one, with those of
+    its section that follow."""
+    with_row = (entry for entry in settings if entry.label)
+    runs = groupby(with_row, lambda entry: (entry.step, entry.group, entry.key.rpartition(".")[0]))
+    rows: list[Setting] = []
+    for first, *others in sorted((list(run) for _, run in runs), key=lambda run: bool(run[0].after)):
+        place = [entry.key for entry in rows].index(first.after) + 1 if first.after else len(rows)
+        rows[place:place] = [first, *others]
     return sorted(rows, key=lambda entry: (entry.step, GROUPS.index(entry.group)))

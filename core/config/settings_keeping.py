@@ -114,28 +114,28 @@ class CheckpointSection(Section):
         "A failed run resumes from the last checkpoint.",
         "Empty: ten times per run, at least every 500 steps.",
         "Disk space and write time; old checkpoints are deleted.",
-        ge=1, label="Save every", group="Checkpoints and logging", id="save_every", rare=True, unit="steps",
+        ge=1, label="Save every", group="Checkpoints and logging", id="save_every", unit="steps",
     )
     keep: int = setting(
         2, "Number of checkpoints kept on disk.",
         "A run resumes from the newest; the best may be older.",
         "2.",
         "Disk space, in proportion.",
-        ge=1, le=10000, label="Checkpoints kept", group="Checkpoints and logging", rare=True,
+        ge=1, le=10000, label="Checkpoints kept", group="Checkpoints and logging",
     )
     keep_best: bool = setting(
         False, "Keep the best checkpoints instead of the newest; the newest is also kept for resuming.",
         "Training too long makes a model worse on new rows.",
         "off.",
         "Nothing; the run then evaluates at each save.",
-        label="Keep the best", group="Checkpoints and logging", rare=True,
+        label="Keep the best", group="Checkpoints and logging",
     )
     final: Literal["best", "last"] | None = setting(
         None, "Weights in final_model: from the best checkpoint, or from the last step.",
         "The last step is often not the best on new rows.",
         "Empty: the best if rows are held out, otherwise the last.",
         "Nothing; every checkpoint is then evaluated, and the best one stays on disk.",
-        label="Final model", group="Checkpoints and logging", rare=True, empty="the best, if evaluated",
+        label="Final model", group="Checkpoints and logging", empty="the best, if evaluated",
         words={"best": "the best checkpoint", "last": "the last step"},
     )
 
@@ -148,28 +148,28 @@ class RecoverySection(Section):
         "Running out of GPU memory at night costs minutes, not days; the effective batch stays the same.",
         "on.",
         "Nothing unless the run fails.",
-        label="Auto restart", group="Failure handling", id="recovery", rare=True,
+        label="Auto restart", group="Failure handling", id="recovery",
     )
     max_restarts: int = setting(
         3, "Maximum automatic restarts without a new checkpoint.",
         "A failure that keeps recurring does not resolve itself.",
         "3; 0 disables restarts.",
         "The time of the failed attempts.",
-        ge=0, le=100, label="Max restarts", group="Failure handling", rare=True,
+        ge=0, le=100, label="Max restarts", group="Failure handling",
     )
     on_nan: Literal["stop", "continue"] = setting(
         "stop", "Stop the run at its last good checkpoint, or continue and only report it.",
         "NaN weights never recover.",
         "stop.",
         "continue may waste days of training.",
-        label="On NaN loss", group="Failure handling", rare=True,
+        label="On NaN loss", group="Failure handling",
     )
     disk_wait_s: float = setting(
         3600.0, "Seconds a save waits for free space on a full disk before the run ends.",
         "Free some space in the meantime, and the save continues.",
         "3,600.",
         "The waiting time.",
-        ge=0, le=604800, label="Wait for disk", group="Failure handling", id="disk_wait", rare=True, unit="s",
+        ge=0, le=604800, label="Wait for disk", group="Failure handling", id="disk_wait", unit="s",
     )
 
 
@@ -180,13 +180,13 @@ class LoggingSection(Section):
         None, "Steps between logged points of the curves.",
         "The monitor shows what was logged.",
         "Empty: one every few seconds.",
-        ge=1, label="Log every", group="Checkpoints and logging", id="log_every", rare=True, unit="steps",
+        ge=1, label="Log every", group="Checkpoints and logging", id="log_every", unit="steps",
     )
     memory_every_steps: int | None = setting(
         None, "Steps between entries of the memory log.",
         "Shows whether memory grows from step to step.",
         "Empty: only what each logged step includes.",
-        ge=1, label="Log memory every", group="Checkpoints and logging", id="memory_every", rare=True, unit="steps",
+        ge=1, label="Log memory every", group="Checkpoints and logging", id="memory_every", unit="steps",
         empty="off",
     )
     system_every_s: float = setting(
@@ -194,7 +194,7 @@ class LoggingSection(Section):
         "The monitor and its advice are based on them.",
         "1.",
         "A little CPU time and disk space.",
-        ge=0.2, le=3600, label="Sample system every", group="Checkpoints and logging", id="system_every", rare=True,
+        ge=0.2, le=3600, label="Sample system every", group="Checkpoints and logging", id="system_every",
         unit="s",
     )
     report_to: list[str] = setting(
@@ -202,7 +202,7 @@ class LoggingSection(Section):
         "TensorBoard and wandb compare many runs in a browser.",
         "tensorboard: files in the run folder.",
         "wandb needs the wandb package and an account.",
-        label="Report to", group="Checkpoints and logging", rare=True,
+        label="Report to", group="Checkpoints and logging",
         offers=("tensorboard", "wandb", "tensorboard, wandb", "none"), free_text=True,
         option="--report-to A,B,...", says="tensorboard, wandb, none, ...", option_group="how",
     )
@@ -217,19 +217,19 @@ class PlanningSection(Section):
         "Empty: 10 is assumed.",
         "Nothing: the run itself does not use it.",
         gt=0, le=1e5, label="Network", group="Devices and processes", id="network",
-        after="engine.nodes_timeout_s", rare=True, when="several_machines", unit="Gbit/s",
+        after="engine.nodes_timeout_s", when="several_machines", unit="Gbit/s",
     )
     energy_price_per_kwh: float | None = setting(
         None, "Price of a kilowatt-hour in your currency.",
         "The plan then shows the cost of the run.",
         "Empty: cost is not shown.",
-        ge=0, le=1e6, label="Price per kWh", group="Plan only", id="energy_price", rare=True,
+        ge=0, le=1e6, label="Price per kWh", group="Plan only", id="energy_price",
     )
     currency: str = setting(
         "", "Currency shown after the cost, such as EUR.",
         "A number without a currency says little.",
         "Empty.",
-        max_length=8, label="Currency", group="Plan only", rare=True,
+        max_length=8, label="Currency", group="Plan only",
     )
     context_bytes: ContextSize | None = setting(
         None, "Size of the CUDA context: the memory that nvidia-smi shows for an idle CUDA process on this GPU, "
@@ -237,7 +237,7 @@ class PlanningSection(Section):
         "Every process allocates it before training starts.",
         "Empty: the value measured on this machine, otherwise 0.45 ± 0.2 GiB.",
         "Nothing; the plan gets more accurate.",
-        label="CUDA context", group="Plan only", id="context_size", rare=True,
+        label="CUDA context", group="Plan only", id="context_size",
         empty="measured, or 0.45 GiB",
         option="--context SIZE", says="CUDA context: GPU memory of an idle CUDA process (nvidia-smi), such as 500M.",
         option_group="where",
@@ -254,14 +254,14 @@ class ModeSection(Section):
         "Shows how long each kernel takes.",
         "Empty: none.",
         "Hundreds of MB per step; steps are slower while tracing.",
-        ge=1, label="Trace steps", group="Checkpoints and logging", rare=True, empty="off",
+        ge=1, label="Trace steps", group="Checkpoints and logging", empty="off",
     )
     dev_steps: int | None = setting(
         None, "Number of steps with the real model and data.",
         "Errors show up before hours are spent.",
         "Empty: 5.",
         "Time, in proportion.",
-        ge=1, label="Dev run steps", group="Checkpoints and logging", rare=True, when="dev_run", unit="steps",
+        ge=1, label="Dev run steps", group="Checkpoints and logging", when="dev_run", unit="steps",
         empty="5",
     )
     benchmark_steps: int | None = setting(None, "Measured steps of a benchmark, which saves nothing.", ge=1)

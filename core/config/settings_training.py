@@ -72,35 +72,35 @@ class TrainingSection(Section):
         0.01, "Pulls weights toward zero.",
         "Helps against overfitting.",
         "0.01.",
-        ge=0, le=10, label="Weight decay", group="Optimizer and loss", rare=True,
+        ge=0, le=10, label="Weight decay", group="Optimizer and loss",
         trainer="weight_decay", learnt=True,
     )
     max_grad_norm: float = setting(
         1.0, "Maximum gradient norm; larger gradients are scaled down to it. 0 disables clipping.",
         "A single bad batch cannot move the weights far.",
         "1.",
-        ge=0, label="Gradient clipping", group="Optimizer and loss", rare=True,
+        ge=0, label="Gradient clipping", group="Optimizer and loss",
         trainer="max_grad_norm", learnt=True,
     )
     adam_beta1: float = setting(
         0.9, "Momentum: how much of the previous steps' direction is kept.",
         "Smooths noisy gradients.",
         "0.9.",
-        ge=0, lt=1, label="Adam beta 1", group="Optimizer and loss", rare=True,
+        ge=0, lt=1, label="Adam beta 1", group="Optimizer and loss",
         trainer="adam_beta1", learnt=True,
     )
     adam_beta2: float = setting(
         0.999, "Decay rate of the running average of squared gradients.",
         "Large batches and language models from scratch often use 0.95 to 0.98.",
         "0.999.",
-        ge=0, lt=1, label="Adam beta 2", group="Optimizer and loss", rare=True,
+        ge=0, lt=1, label="Adam beta 2", group="Optimizer and loss",
         trainer="adam_beta2", learnt=True,
     )
     adam_epsilon: float = setting(
         1e-8, "A small constant that prevents Adam from dividing by zero.",
         "A larger value damps the updates of weights with tiny gradients.",
         "1e-8.",
-        gt=0, lt=1, label="Adam epsilon", group="Optimizer and loss", rare=True,
+        gt=0, lt=1, label="Adam epsilon", group="Optimizer and loss",
         trainer="adam_epsilon", learnt=True,
     )
     train_on: Literal["answers", "last_answer", "everything"] = setting(
@@ -108,7 +108,7 @@ class TrainingSection(Section):
         "A model trained on answers only does not learn to write questions.",
         "answers: everything the assistant says.",
         "everything: questions and template tokens are trained on too.",
-        label="Train on", group="Optimizer and loss", rare=True, when="causal",
+        label="Train on", group="Optimizer and loss", when="causal",
         words={"answers": "answers only", "last_answer": "last answer only", "everything": "every token"},
         learnt=True,
     )
@@ -117,7 +117,7 @@ class TrainingSection(Section):
         "A model that is less certain about the training data often translates better.",
         "0.1 for translation, otherwise 0.",
         "The loss is higher; only compare losses with the same smoothing.",
-        ge=0, lt=1, label="Label smoothing", group="Optimizer and loss", rare=True, when="text",
+        ge=0, lt=1, label="Label smoothing", group="Optimizer and loss", when="text",
         trainer="label_smoothing_factor", learnt=True,
     )
     neftune_noise_alpha: float | None = setting(
@@ -126,7 +126,7 @@ class TrainingSection(Section):
         "Chat models fine-tuned on a few thousand answers often answer better with it (arXiv:2310.05914).",
         "Empty: none. 5 for instruction tuning.",
         "The training loss is higher; evaluation adds no noise.",
-        ge=0, le=1000, label="NEFTune noise", group="Optimizer and loss", id="neftune", rare=True,
+        ge=0, le=1000, label="NEFTune noise", group="Optimizer and loss", id="neftune",
         empty="none",
         trainer="neftune_noise_alpha", learnt=True,
     )
@@ -137,7 +137,7 @@ class TrainingSection(Section):
         "With token means, the gradient does not depend on which rows share a micro-batch.",
         "Empty: tokens. micro_batches reproduces a transformers Trainer run with an ESM model.",
         "micro_batches keeps the rows in the order they were drawn, with all their padding.",
-        label="Loss averaging", group="Optimizer and loss", rare=True,
+        label="Loss averaging", group="Optimizer and loss",
         learnt=True,
     )
     mask_probability: float = setting(
@@ -145,14 +145,14 @@ class TrainingSection(Section):
         "A higher share makes a harder task of the same rows.",
         "0.15.",
         "Nothing; losses with different shares are not comparable.",
-        gt=0, lt=1, label="Mask probability", group="Optimizer and loss", rare=True, when="masked",
+        gt=0, lt=1, label="Mask probability", group="Optimizer and loss", when="masked",
         learnt=True,
     )
     whole_words: bool = setting(
         False, "Mask whole words: all tokens of a word or none.",
         "Part of a word is easy to guess from the rest.",
         "off, as in pretraining; on makes a harder task.",
-        label="Whole-word masking", group="Optimizer and loss", rare=True, when="masked_words",
+        label="Whole-word masking", group="Optimizer and loss", when="masked_words",
         learnt=True,
     )
     class_weights: Literal["none", "balanced"] = setting(
@@ -161,7 +161,7 @@ class TrainingSection(Section):
         "A model can be right on nearly all rows and never predict a rare class.",
         "none; balanced if the findings say that the classes are unbalanced.",
         "Frequent classes are predicted with less certainty.",
-        label="Class weights", group="Optimizer and loss", rare=True, when="classifies",
+        label="Class weights", group="Optimizer and loss", when="classifies",
         learnt=True,
     )
     loss_chunk: int | None = setting(
@@ -170,14 +170,14 @@ class TrainingSection(Section):
         "Empty: 512 if the logits fill the GPU and chunks cost no time (few tokens have a loss, or more fits), "
             "otherwise all at once.",
         "Up to a quarter more time if the vocabulary is most of a small model and every token is trained on.",
-        ge=1, label="Loss chunk size", group="Optimizer and loss", rare=True, unit="tokens", empty="off",
+        ge=1, label="Loss chunk size", group="Optimizer and loss", unit="tokens", empty="off",
         option="--loss-chunk N", says="Compute the loss in chunks of N tokens.", option_group="how",
     )
     seed: int = setting(
         42, "Seed of all random number generators.",
         "The same seed reproduces the same run.",
         "42.",
-        ge=0, le=2**32 - 1, label="Seed", group="Optimizer and loss", rare=True,
+        ge=0, le=2**32 - 1, label="Seed", group="Optimizer and loss",
         trainer="seed", learnt=True,
     )
     empty_cache_steps: int | None = setting(
@@ -186,7 +186,7 @@ class TrainingSection(Section):
         "Empty: never.",
         "Time: the cache has to be refilled.",
         ge=1, label="Empty cache every", group="Devices and processes", id="empty_cache", after="engine.compile",
-        rare=True, when="cuda", unit="steps", empty="off",
+        when="cuda", unit="steps", empty="off",
         trainer="torch_empty_cache_steps",
     )
 
@@ -272,7 +272,7 @@ class EngineSection(Section):
         "Optimizer states are the largest part of the training states.",
         "nothing.",
         "Time: every step moves gradients and weights over the bus.",
-        label="Offload to RAM", group="Devices and processes", rare=True,
+        label="Offload to RAM", group="Devices and processes",
         words={"none": "nothing", "optimizer": "the optimizer", "all": "optimizer and weights"},
         option="--offload", says="What to offload to RAM.", option_group="how",
     )
@@ -281,21 +281,21 @@ class EngineSection(Section):
         "A CPU is tens of times slower than a GPU.",
         "The detected device.",
         "Time.",
-        label="Device", group="Devices and processes", rare=True,
+        label="Device", group="Devices and processes",
     )
     processes: int | None = setting(
         None, "Training processes on this machine.",
         "Each process computes its own micro-batches on its own GPU.",
         "Empty: one per GPU, one on a CPU.",
         "On a CPU, they share RAM and cores.",
-        ge=1, le=4096, label="Processes", group="Devices and processes", rare=True,
+        ge=1, le=4096, label="Processes", group="Devices and processes",
     )
     nodes: int = setting(
         1, "Number of nodes that train together.",
         "Every node starts the same run folder, on a shared disk; `trainwiz export` prints the commands.",
         "1.",
         "Communication between the nodes at every step.",
-        ge=1, le=1024, label="Nodes", group="Devices and processes", rare=True,
+        ge=1, le=1024, label="Nodes", group="Devices and processes",
         option="--nodes N", says="Number of machines to train on.", option_group="where",
     )
     nodes_timeout_s: int = setting(
@@ -303,7 +303,7 @@ class EngineSection(Section):
         "They are started one after another, by hand or by a job queue.",
         "300 s.",
         "Nothing; a missing node is only reported after this time.",
-        ge=10, le=10**6, label="Node timeout", group="Devices and processes", id="nodes_timeout", rare=True,
+        ge=10, le=10**6, label="Node timeout", group="Devices and processes", id="nodes_timeout",
         when="several_machines", unit="s",
     )
     tf32: bool | None = setting(
@@ -311,14 +311,14 @@ class EngineSection(Section):
         "They are several times faster on sm 8.0 and above.",
         "on for sm 8.0 and above.",
         "Three digits of precision instead of seven.",
-        label="TF32 matmul", group="Devices and processes", rare=True, when="cuda",
+        label="TF32 matmul", group="Devices and processes", when="cuda",
     )
     compile: bool = setting(
         False, "Compile the model into fused kernels.",
         "Steps can be a fifth faster on a GPU.",
         "off; on for long runs.",
         "Minutes of compiling at the start, and again for each new input shape.",
-        label="torch.compile", group="Devices and processes", rare=True,
+        label="torch.compile", group="Devices and processes",
         trainer="torch_compile",
     )
     liger: bool = setting(
@@ -332,13 +332,13 @@ class EngineSection(Section):
         None, "CPU threads per training process.",
         "More threads than cores slow each other down.",
         "Empty: the cores, divided among the processes.",
-        ge=1, le=1024, label="CPU threads", group="Devices and processes", rare=True,
+        ge=1, le=1024, label="CPU threads", group="Devices and processes",
     )
     process_timeout_s: int | None = setting(
         None, "Seconds a process waits for the others before it gives up.",
         "If one process dies, the others wait this long.",
         "Empty: 30 minutes, or longer if one step takes longer.",
-        ge=1, le=10**6, label="Process timeout", group="Devices and processes", id="process_timeout", rare=True,
+        ge=1, le=10**6, label="Process timeout", group="Devices and processes", id="process_timeout",
         when="several_processes", unit="s",
         trainer="ddp_timeout",
     )
@@ -347,13 +347,13 @@ class EngineSection(Section):
         "Some machines need one to work around a driver problem.",
         "Empty.",
         "Nothing; they are written to the launch script, so do not put secrets here.",
-        label="Environment", group="Devices and processes", rare=True, empty="none of its own",
+        label="Environment", group="Devices and processes", empty="none of its own",
     )
     deepspeed_file: str | None = setting(
         None, "Your own DeepSpeed JSON file, used unchanged.",
         "For settings that trainwiz does not support.",
         "Empty: trainwiz writes it.",
         "Conflicts with the plan are listed, and the run does not start.",
-        label="DeepSpeed file", group="Devices and processes", rare=True, empty="none",
+        label="DeepSpeed file", group="Devices and processes", empty="none",
         option="--deepspeed FILE", says="Your own DeepSpeed JSON, used unchanged.", option_group="how",
     )

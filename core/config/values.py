@@ -20,9 +20,8 @@ class Check:
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         from pydantic import AfterValidator, BeforeValidator
 
-        if self._is_first:
-            return BeforeValidator(self._check).__get_pydantic_core_schema__(source, handler)
-        return AfterValidator(self._check).__get_pydantic_core_schema__(source, handler)
+        validator = BeforeValidator if self._is_first else AfterValidator
+        return validator(self._check).__get_pydantic_core_schema__(source, handler)
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> Any:
         # What looks at a value first takes a text or a number, whatever it makes of it.
@@ -31,8 +30,7 @@ class Check:
 
 # The environment variables that a run may carry in its own files, and why others may not.
 
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-LONGEST_NAME = 128
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 LONGEST_VALUE = 4096
 
 PREFIXES: tuple[str, ...] = (
@@ -59,12 +57,12 @@ LOADS_CODE = re.compile(
 """Names by which a library is told a place that it loads code from (TRITON_CACHE_MANAGER is a Python class), or that
 it may run what it reads (TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD)."""
 
-WRITES_OR_REACHES_OUT = re.compile(r"_FILE$|LOGDEST|_DEST$|ENDPOINT|PROXY|_HOST$|_UR[IL]")
-ONLY_READ: tuple[str, ...] = ("NCCL_TOPO_FILE", "NCCL_GRAPH_FILE")
-"""Names that end like those of a file that a library writes, and empties first: NCCL_DEBUG_FILE."""
+WRITES_OR_REACHES_OUT = re.compile(
+    r"^(?!NCCL_(?:TOPO|GRAPH)_FILE$).*(?:_FILE$|LOGDEST|_DEST$|ENDPOINT|PROXY|_HOST$|_UR[IL])"
+)
+"""A file that a library writes, and empties first (NCCL_DEBUG_FILE; two of NCCL's are only read), or a host."""
 
-SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|API_KEY|CREDENTIAL")
-NOT_SECRET_PREFIX = "TOKENIZERS_"
+SECRET = re.compile(r"^(?!TOKENIZERS_).*(?:TOKEN|SECRET|PASSWORD|API_KEY|CREDENTIAL)")
 
 
 def check_variable_name(name: str) -> str:
@@ -73,40 +71,28 @@ def check_variable_name(name: str) -> str:
     Raises ValueError with the reason otherwise: a profile is data that people pass on, so it must not
     decide which program or library is loaded, and a run folder is no place for a password.
     """
-    sentence = ""
-    if not NAME.fullmatch(name) or len(name) > LONGEST_NAME:
-        sentence = mark(
+    if not NAME.fullmatch(name):
+        words = mark(
             "{name} is not a valid environment variable name: use letters, digits and '_', not starting with a digit"
         )
-        name = repr(name[:40])
-    elif name in OWN:
-        sentence = mark("a run cannot set {name}: {reason}")
-    elif SECRET.search(name) and not name.startswith(NOT_SECRET_PREFIX):
-        sentence = mark(
-            "a run cannot store {name}: everyone who can read the run folder could read it; export it "
-            "in the shell instead"
+        raise ValueError(tr(words, name=repr(name[:40])))
+    if name in OWN:
+        raise ValueError(tr("a run cannot set {name}: {reason}", name=name, reason=tr(OWN[name])))
+    if not name.startswith(PREFIXES) or any(kind.search(name) for kind in (LOADS_CODE, WRITES_OR_REACHES_OUT, SECRET)):
+        words = mark(
+            "a run cannot set {name}: only variables of NCCL, gloo, torch, CUDA, OpenMP, DeepSpeed, Hugging Face and "
+            "the reporters are allowed, and none that may hold a secret or name code to load, a file to overwrite or a "
+            "host to contact; export it in the shell, and the run inherits it"
         )
-    elif LOADS_CODE.search(name) or (WRITES_OR_REACHES_OUT.search(name) and name not in ONLY_READ):
-        sentence = mark(
-            "a run cannot set {name}: it may name code to load, a file to overwrite or a host to contact; export it in "
-            "the shell instead"
-        )
-    elif not name.startswith(PREFIXES):
-        sentence = mark(
-            "a run cannot set {name}: only variables of NCCL, gloo, torch, CUDA, OpenMP, DeepSpeed, Hugging Face "
-            "and the reporters are allowed; export it in the shell, and the run inherits it"
-        )
-    if sentence:
-        raise ValueError(tr(sentence, name=name, reason=tr(OWN.get(name, ""))))
+        raise ValueError(tr(words, name=name))
     return name
 
 
 def check_variable_value(value: str) -> str:
     """The value itself when it is one line of printable text. Raises ValueError."""
-    if len(value) > LONGEST_VALUE:
-        raise ValueError(tr("must not exceed {most} characters", most=f"{LONGEST_VALUE:,}"))
-    if not value.isprintable():
-        raise ValueError(tr("must be one line of printable text"))
+    if len(value) > LONGEST_VALUE or not value.isprintable():
+        most = f"{LONGEST_VALUE:,}"
+        raise ValueError(tr("must be one line of printable text of at most {most} characters", most=most))
     return value
 
 
@@ -140,15 +126,22 @@ LONGEST_FILE_NAME = 255
 
 
 def _can_name_a_file(value: str) -> str:
-    if "\0" in value:
-        raise ValueError(tr("a name must not contain a null byte"))
-    if any(len(part.encode(errors="replace")) > LONGEST_FILE_NAME for part in value.split("/")):
-        raise ValueError(
-            tr("too long for a file or model name ({count} characters); check the pasted text", count=len(value))
+    if "\0" in value or any(len(part.encode(errors="replace")) > LONGEST_FILE_NAME for part in value.split("/")):
+        words = mark(
+            "no file or model name: a null byte in it, or too long ({count} characters); check the pasted text"
         )
+        raise ValueError(tr(words, count=len(value)))
     return value
 
 
+def _stays_in_its_folder(name: str) -> str:
+    if not re.fullmatch(r"\w[\w.-]*", name):
+        words = mark("run name {value} is invalid: use letters, digits, '-', '_' and '.', not starting with '.' or '-'")
+        raise ValueError(tr(words, value=repr(name)))
+    return name
+
+
+RunName = Annotated[str, Check(_stays_in_its_folder)]
 SourceName = Annotated[str, Check(_can_name_a_file)]
 """A catalogue name, hub id or path."""
 
@@ -157,7 +150,7 @@ def _as_context_size(value: Any) -> Any:
     # Profiles are made of this module.
     from trainwiz.core.profile.profile import parse_size
 
-    size = parse_size(value) if isinstance(value, str | int) else None
+    size = parse_size(value)
     if value is not None and (size is None or not LEAST_CONTEXT_BYTES <= size <= MOST_CONTEXT_BYTES):
         raise ValueError(
             tr(

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from trainwiz.core.config.build import check_values
 from trainwiz.core.config.run import RunConfig
-from trainwiz.core.config.values import NOT_SECRET_PREFIX, SECRET
+from trainwiz.core.config.values import SECRET
 from trainwiz.core.errors import Finding, UsageError
 from trainwiz.core.language import mark, tr
 from trainwiz.core.text import plain_text
@@ -110,7 +110,7 @@ def is_secret(name: str) -> bool:
     """A variable with such a word in its name, or a setting that ends in one: `max_new_tokens` is none."""
     upper = name.upper()
     ends = upper == name or (upper.endswith(("TOKEN", "API_KEY", "PASSWORD", "SECRET")) and upper not in OF_TOKENIZERS)
-    return ends and SECRET.search(upper) is not None and not upper.startswith(NOT_SECRET_PREFIX)
+    return ends and SECRET.search(upper) is not None
 
 
 def _plain(value: Any) -> Any:
@@ -258,7 +258,7 @@ class Imported:
 
     def map(self, setting: Setting, key: str, value: Any) -> None:
         """The setting gives the value at `key`. What no run can have there is kept as unknown, and said."""
-        good, findings = check_values(NO_SETTINGS, {key: value}, lambda key: key)
+        good, findings = check_values(NO_SETTINGS, {key: value})
         if isinstance(value, bool) and not findings and not isinstance(good[key], bool):
             # An option without its value.
             raise WrongValue

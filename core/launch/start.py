@@ -15,7 +15,6 @@ from typing import Any
 
 import pydantic
 from trainwiz.core.config import RunConfig
-from trainwiz.core.config.build import with_recovery
 from trainwiz.core.config.yaml_text import problems_of, read_yaml
 from trainwiz.core.diagnosis.cause import clean
 from trainwiz.core.errors import CannotRunError, Finding, UsageError, os_reason, usage_error
@@ -24,7 +23,7 @@ from trainwiz.core.export.launch_script import export_files, launch_command
 from trainwiz.core.files import read_small
 from trainwiz.core.hardware.install import need
 from trainwiz.core.language import chosen_language, tr, use_language
-from trainwiz.core.run.attempts import RECOVERY_JSON, not_usable, why_not_start
+from trainwiz.core.run.attempts import RECOVERY_JSON, changes_now, not_usable, why_not_start
 from trainwiz.core.run.checkpoints import newest_complete
 from trainwiz.core.run.folder import (
     DEEPSPEED_JSON,
@@ -164,8 +163,8 @@ def read_run_config(folder: RunFolder) -> RunConfig:
         return RunConfig.model_validate(read_yaml(path).values)
     except pydantic.ValidationError as error:
         findings = [
-            Finding("broken_run_yaml", "error", key or str(path), tr("{path}, {problem}", path=path, problem=sentence))
-            for key, sentence in problems_of(error)
+            Finding("broken_run_yaml", "error", one.where, tr("{path}, {problem}", path=path, problem=one.message))
+            for one in problems_of(error)
         ]
         raise UsageError(findings) from None
 
@@ -174,7 +173,8 @@ def changed_config(folder: RunFolder) -> RunConfig:
     """The RunConfig of the newest attempt: run.yaml with recovery.json. Raises UsageError when one of them is broken."""
     config = read_run_config(folder)
     try:
-        return with_recovery(config, folder)
+        changes = changes_now(folder)
+        return config.with_values(changes, "solved", dict.fromkeys(changes, "recovery"))
     except (pydantic.ValidationError, KeyError) as error:
         path, reason = folder.file(RECOVERY_JSON), " ".join(str(error).split())
         message = tr("{path} contains changes that run.yaml does not allow: {reason}.", path=path, reason=reason)

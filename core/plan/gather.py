@@ -178,11 +178,11 @@ def probe_here(request: PlanRequest) -> Machine:
     return probe_machine(Path(request.output_dir or OUTPUT_ROOT))
 
 
-def gather_profile(request: PlanRequest, here: Machine) -> Profile | None:
-    """The profile of the request; one that stands for several is picked by the GPU. UsageError for an unknown name."""
+def gather_profile(request: PlanRequest) -> Profile | None:
+    """The profile of the request. Raises UsageError for an unknown name."""
     from trainwiz.core.profile.store import load_profile
 
-    return None if request.profile is None else load_profile(request.profile, here)
+    return None if request.profile is None else load_profile(request.profile)
 
 
 def gather_data(config: RunConfig, show: int = 0) -> tuple[DataSummary | None, tuple[Finding, ...]]:
@@ -251,7 +251,7 @@ def gather(request: PlanRequest, machine: Machine | None = None, show: int = 0) 
     Raises UsageError for what is asked wrongly: an unknown profile, key, value or GPU.
     """
     here = machine if machine is not None else probe_here(request)
-    known = gather_known(request, gather_profile(request, here), here)
+    known = gather_known(request, gather_profile(request), here)
     return with_data(known, *(without_data(known, here) or gather_data(known.config, show)))
 
 
@@ -369,13 +369,11 @@ def _searched(profile: Profile) -> str:
     return " ".join((profile.name, card, *values, description, tr(description))).casefold()
 
 
-def _row(written: Profile, machine: Machine) -> ProfileRow:
+def _row(profile: Profile, machine: Machine) -> ProfileRow:
     """With the plan on this machine or, where the profile's GPU is missing, on its own."""
     from trainwiz.core.catalog.models import resolve_model
     from trainwiz.core.config.build import build_config
-    from trainwiz.core.profile.store import load_profile
 
-    profile = load_profile(written.name, machine) if written.variants else written
     config, plan = build_config(profile, {}), None
     with suppress(TrainwizError):
         target, found = choose_target(PlanRequest(profile=profile.name), profile, machine)
@@ -383,7 +381,7 @@ def _row(written: Profile, machine: Machine) -> ProfileRow:
         plan = make_plan(target, config, model=model, data=None, profile=profile, findings=(*found, *findings))
     fits = plan is not None and plan.memory.verdict != "does_not_fit"
     return ProfileRow(
-        name=written.name,
+        name=profile.name,
         gpu=profile.hardware.gpu,
         num_gpus=profile.hardware.num_gpus,
         model=config.model.name,
@@ -391,6 +389,6 @@ def _row(written: Profile, machine: Machine) -> ProfileRow:
         effective_samples=plan.batch.effective_samples if plan else None,
         effective_tokens=plan.batch.effective_tokens if plan else None,
         fits_here=fits and plan is not None and all(error.code in NOT_ABOUT_FIT for error in plan.errors),
-        origin=written.origin,
-        description=written.description,
+        origin=profile.origin,
+        description=profile.description,
     )

@@ -65,7 +65,7 @@ def with_task_of(config: RunConfig, model: ModelSpec | None) -> RunConfig:
 def with_run_name(config: RunConfig, profile: Profile | None) -> RunConfig:
     """`config` named after its model and data ("qwen2-tiny-mydata"), unless the user named it or both are the profile's."""
     subject = {"model.name": config.model.name, SOURCES: config.data.sources}
-    is_the_profile = profile is not None and not any(changed_causes(profile.values, subject))
+    is_the_profile = profile is not None and not changed_causes(profile.values, subject)
     if is_the_profile or config.origin("name").origin == "you":
         return config
     parts = (_short_name(config.model.name), _short_name(config.data.sources[0].name))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 # Sizes of memory as people write them.
@@ -14,13 +14,8 @@ _UNITS: dict[str, int] = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 def parse_size(text: str | int) -> int | None:
     """Bytes in "64G", "12 GB" or "10GiB" (memory is sold in powers of two: all three mean 2^30), or None."""
-    if isinstance(text, int) and not isinstance(text, bool):
-        return text if text > 0 else None
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\s*", str(text), re.IGNORECASE)
-    if match is None:
-        return None
-    size = int(float(match.group(1)) * _UNITS[match.group(2).lower()])
-    return size if size > 0 else None
+    return int(float(match[1]) * _UNITS[match[2].lower()]) or None if match is not None else None
 
 
 # Profile: a training setup for one kind of machine, as values with their reasons.
@@ -59,12 +54,6 @@ class Profile:
     `against: host`, said to help against host memory running out (else the GPU's)."""
     file: str = ""
     origin: Literal["builtin", "user"] = "builtin"
-    variants: tuple[str, ...] = ()
-    """Not empty: the profile stands for one of these, picked by the memory of the GPU that is there."""
-
-    def to_json(self) -> dict[str, Any]:
-        """The document of `trainwiz profiles show --json`."""
-        return asdict(self)
 
 
 # What the reasons in a profile speak of: the profile's own model, data, sizes and card.
@@ -74,41 +63,23 @@ CARD = "hardware.gpu"
 
 MODEL = ("model.name", "model.architecture_overrides", "peft.method", "peft.rank")
 DATA = ("data.sources",)
-SIZES = ("batch.sequence_length", "batch.target_length", "batch.micro_batch_size")
 TARGET = ("batch.target_tokens", "batch.target_samples", "batch.target_real_tokens")
-LENGTH = ("training.max_steps", "training.epochs")
-FITTING = (*MODEL, *SIZES, CARD)
+SIZES = ("batch.sequence_length", "batch.target_length", "batch.micro_batch_size", "engine.strategy", "engine.offload")
+RECIPE = (*MODEL, *DATA, *TARGET, "training.max_steps", "training.epochs", "task")
+FITTING = (*MODEL, *DATA, *TARGET, *SIZES, CARD)
 
 CAUSES: Mapping[str, tuple[str, ...]] = {
-    "model.source_language": MODEL,
-    "model.target_language": MODEL,
-    "data.workers": (*DATA, CARD),
-    "data.streaming": DATA,
-    "data.validation_rows": DATA,
-    "batch.target_samples": (*MODEL, *DATA, "batch.micro_batch_size", *LENGTH),
-    "batch.target_tokens": (*MODEL, *DATA),
-    "batch.target_real_tokens": (*MODEL, *DATA),
-    "batch.sequence_length": DATA,
-    "batch.micro_batch_size": (*FITTING, *TARGET),
-    "batch.eval_micro_batch_size": FITTING,
-    "batch.gradient_accumulation_steps": (*SIZES, *TARGET),
-    "training.max_steps": (*MODEL, *DATA, *TARGET),
-    "training.epochs": (*MODEL, *DATA),
-    "training.learning_rate": (*MODEL, *TARGET),
-    "training.warmup": (*MODEL, *LENGTH),
-    "engine.precision": (CARD,),
-    "engine.tf32": (CARD,),
-    "engine.attention": (CARD,),
-    "engine.checkpointing": FITTING,
-    "engine.optimizer": (*FITTING, "engine.strategy", "engine.offload"),
-    "engine.strategy": (*FITTING, "engine.offload"),
-    "engine.offload": FITTING,
-    "evaluation.metric": ("task",),
-    "evaluation.generate": ("task",),
-    "evaluation.generate_at": DATA,
-    "evaluation.generation_rows": DATA,
-    "checkpoint.every_steps": (*DATA, *TARGET, *LENGTH),
-}
+    **dict.fromkeys((
+        "model.source_language", "model.target_language", "data.streaming", "data.validation_rows", "batch.sequence_length",
+        *TARGET, "training.max_steps", "training.epochs", "training.learning_rate", "training.warmup", "evaluation.metric",
+        "evaluation.generate", "evaluation.generate_at", "evaluation.generation_rows", "checkpoint.every_steps",
+    ), RECIPE),
+    **dict.fromkeys((
+        "data.workers", "batch.micro_batch_size", "batch.eval_micro_batch_size", "batch.gradient_accumulation_steps",
+        "engine.checkpointing", "engine.optimizer", "engine.strategy", "engine.offload",
+    ), FITTING),
+    **dict.fromkeys(("engine.precision", "engine.tf32", "engine.attention"), (CARD,)),
+}  # fmt: skip
 """Key -> what its reason in a profile may speak of. The reason of another key speaks of itself."""
 
 
@@ -116,19 +87,14 @@ def fitting_reasons(
     inherited: Mapping[str, str], theirs: Mapping[str, Any], mine: Mapping[str, Any], *, other_card: bool
 ) -> dict[str, str]:
     """The inherited reasons that hold beside `mine`: those whose causes are still what `theirs` has."""
-    changed = set(changed_causes(theirs, mine)) | ({CARD} if other_card else set())
-    return {
-        key: why
-        for key, why in inherited.items()
-        if not any(cause in changed and cause != key for cause in CAUSES.get(key, ()))
-    }
+    changed = changed_causes(theirs, mine) | ({CARD} if other_card else set())
+    return {key: why for key, why in inherited.items() if not (changed - {key}).intersection(CAUSES.get(key, ()))}
 
 
-def changed_causes(theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> Iterator[str]:
+def changed_causes(theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> set[str]:
     """The causes that `theirs` says and `mine` has otherwise; a cause that `mine` does not hold is none of them."""
-    for cause in dict.fromkeys(cause for causes in CAUSES.values() for cause in causes):
-        if theirs.get(cause) is not None and cause in mine and _plain(mine[cause]) != _plain(theirs[cause]):
-            yield cause
+    said = {key for key in {*RECIPE, *FITTING} & theirs.keys() & mine.keys() if theirs[key] is not None}
+    return {key for key in said if _plain(mine[key]) != _plain(theirs[key])}
 
 
 def _plain(value: Any) -> Any:

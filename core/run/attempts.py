@@ -25,7 +25,7 @@ from trainwiz.core.text import objects_in, plain_text, text_in
 #
 # `changes` of an entry are all differences from run.yaml that hold from that attempt on, not only the
 # new ones. The keeper of the run is the only writer. Reading needs no configuration: see
-# `core.config.build.with_recovery` for the RunConfig that an attempt really has.
+# `core.launch.start.changed_config` for the RunConfig that an attempt really has.
 
 RECOVERY_JSON = "recovery.json"
 FORMAT = "trainwiz.recovery/1"

@@ -14,7 +14,7 @@ from tests.core.plan.machines import machine, real
 from tests.each import each
 
 
-@each("name", [profile.name for profile in list_profiles() if not profile.variants])
+@each("name", [profile.name for profile in list_profiles()])
 def test_every_profile_can_be_tried_on_a_cpu(name: str) -> None:
     plan = plan_run(PlanRequest(profile=name, mode="smoke"), real(machine(gpu=None), bitsandbytes="0.49"))
     assert not plan.errors

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,6 @@ from trainwiz.core.profile.store import (
     ProfileChange,
     current_profile,
     diff_profiles,
-    load_as_written,
     load_profile,
     use_profile,
 )
@@ -125,10 +125,10 @@ def run_list(*, as_json: bool, words: Sequence[str] = (), guides: bool = False) 
     """The profiles with these words, with what fits this machine; as text what fits comes first."""
     from trainwiz.core.hardware.read import probe_machine
     from trainwiz.core.plan.gather import profile_rows
-    from trainwiz.core.profile.store import profile_files
+    from trainwiz.core.profile.store import builtin_folder, profile_files
 
     current = current_profile(Path.cwd())
-    ours = [name for name, (_, origin) in profile_files().items() if origin == "builtin" and name != current]
+    ours = [name for name, file in profile_files().items() if file.parent == builtin_folder() and name != current]
     hidden = [] if as_json or guides or words else [name for name in ours if name.endswith(GUIDE_SUFFIX)]
     rows = profile_rows(probe_machine(), words, hidden)
     if as_json:
@@ -178,20 +178,11 @@ def _say_broken() -> None:
 
 
 def run_show(name: str, *, as_json: bool) -> int:
-    profile = load_as_written(name)
+    profile = load_profile(name)
     if as_json:
-        say_json(profile.to_json())
+        say_json(asdict(profile))
         return EXIT_FINISHED
     say(f"{paint(plain_text(profile.name), 'strong')}  {plain_text(tr(profile.description))}")
-    if profile.variants:
-        say(
-            tr(
-                "  selects {variants}; on this machine {name}",
-                variants=tr(" or ").join(profile.variants),
-                name=load_profile(name).name,
-            )
-        )
-        return EXIT_FINISHED
     extends = [(f"  {tr('extends')}", plain_text(profile.extends))] if profile.extends else []
     machine = f"  {tr('machine')}", machine_words(profile)
     say_rows([(f"  {tr('file')}", plain_text(profile.file)), *extends, machine], LABEL_WIDTH)
@@ -214,7 +205,7 @@ def run_current(*, as_json: bool) -> int:
     elif name is None:
         say(tr("No profile is set in this folder; the default is cpu-demo. Choose one: trainwiz profiles use NAME"))
     else:
-        say(f"{plain_text(name)}  {plain_text(tr(load_as_written(name).description))}")
+        say(f"{plain_text(name)}  {plain_text(tr(load_profile(name).description))}")
     return EXIT_FINISHED
 
 
@@ -222,7 +213,7 @@ def run_diff(a: str, b: str, *, as_json: bool) -> int:
     first, second = load_profile(a), load_profile(b)
     changes = diff_profiles(first, second)
     if as_json:
-        say_json({"first": first.name, "second": second.name, "changes": [change.to_json() for change in changes]})
+        say_json({"first": first.name, "second": second.name, "changes": [asdict(change) for change in changes]})
         return EXIT_FINISHED
     if not changes:
         say(
@@ -257,9 +248,9 @@ def run_save(choices: Mapping[str, Any], name: str, extends: str | None) -> int:
     from trainwiz.tui.choices import parse_choices
 
     asked = parse_choices({**choices, "profile": extends})
-    saved = save_profile(name, asked.request, extends)
+    saved = save_profile(name, asked.request)
     if asked.json:
-        say_json(saved.to_json())
+        say_json(asdict(saved))
         return EXIT_FINISHED
     say(tr("✓ Saved {name}: {file}", name=plain_text(saved.name), file=plain_text(saved.file)))
     if saved.extends is not None:

@@ -138,9 +138,9 @@ def value_for(key: str, text: str) -> Any:
     for value, word in words.items():
         if text in {word, tr(word)}:
             return value
-    if entry is not None and entry.is_text_list:
+    if entry is not None and entry.kind == "list":
         return [part.strip() for part in text.split(",") if part.strip()]
-    if entry is not None and entry.is_mapping:
+    if entry is not None and entry.kind == "mapping":
         return _mapping(key, text)
     return [{"name": text}] if key in SOURCE_LISTS else text
 
@@ -214,7 +214,7 @@ def parse_field(spec: Setting, text: str, config: RunConfig | None) -> dict[str,
         return parse_machine(spec, text)
     if not spec.opens_a_list and text.lower() in {"none", spec.empty, tr(spec.empty)} and spec.may_be_none:
         return {shown_key(spec, config) if config is not None else spec.keys[0]: None}
-    if spec.is_number and not spec.opens_a_list:
+    if spec.kind in ("integer", "number") and not spec.opens_a_list:
         return _parse_with_unit(spec, text, config)
     return {spec.keys[0]: value_for(spec.keys[0], text)}
 
@@ -235,7 +235,7 @@ def _parse_with_unit(spec: Setting, text: str, config: RunConfig | None) -> dict
     elif typed:
         amount = text
     try:
-        return {key: parse_whole_number(amount) if SETTINGS[key].is_whole else parse_number(amount)}
+        return {key: parse_whole_number(amount) if SETTINGS[key].kind == "integer" else parse_number(amount)}
     except ValueError as error:
         if len(spec.units) < 2:
             raise

@@ -215,7 +215,7 @@ def field_problem(state: PlanState, spec: Setting) -> str:
         own = (one for one in state.reading.data_findings if one.severity == "error")
         findings += [on_screen(replace(one, where=SOURCES)) for one in own if not one.where.startswith(FIRST_SOURCE)]
     places = {*spec.keys, *((SOURCES, FIRST_SOURCE.rstrip(".")) if spec.id == "data" else ())}
-    parts = tuple(f"{key}." for key in spec.keys) if spec.is_mapping else ()
+    parts = tuple(f"{key}." for key in spec.keys) if spec.kind == "mapping" else ()
     about = (one.message for one in findings if one.where in places or one.where.startswith(parts))
     return next(about, "")
 

@@ -97,7 +97,7 @@ def chosen_by(spec: Setting, config: RunConfig) -> tuple[str, str]:
     their own."""
     key, origins = shown_key(spec, config), config.origins
     found = config.origin(key)
-    if key not in origins and spec.is_mapping:
+    if key not in origins and spec.kind == "mapping":
         found = next((one for path, one in origins.items() if path.startswith(f"{key}.")), found)
     elif key not in origins and key.startswith(SOURCES) and shown_value(spec, config):
         found = origins.get(SOURCES, found)

@@ -117,15 +117,15 @@ def test_one_variable_from_the_command_line_is_text() -> None:
     assert is_settable("engine.environment.NCCL_DEBUG") and not is_settable("engine.environment.A.B")
 
 
-UNSAFE = "code to load, a file to overwrite or a host"
+UNSAFE = "a secret or name code to load, a file to overwrite or a host"
 
 
 @each(("name", "why"), [
     ("PATH", "a run cannot set PATH"), ("PYTHONPATH", "a run cannot set PYTHONPATH"), ("LD_PRELOAD", UNSAFE),
     ("NCCL_NET_PLUGIN", UNSAFE), ("NCCL_CONF_FILE", UNSAFE), ("CUDA_INJECTION64_PATH", UNSAFE), ("TORCH_EXTENSIONS_DIR", UNSAFE),
     ("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", UNSAFE), ("TRITON_CACHE_MANAGER", UNSAFE), ("HF_MODULES_CACHE", UNSAFE),
-    ("NCCL_DEBUG_FILE", UNSAFE), ("CUBLAS_LOGDEST_DBG", UNSAFE), ("HF_ENDPOINT", UNSAFE), ("HF_TOKEN", "could read it"),
-    ("WANDB_API_KEY", "could read it"), ("CUDA_VISIBLE_DEVICES", "engine.gpus"), ("OMP_NUM_THREADS", "engine.cpu_threads"),
+    ("NCCL_DEBUG_FILE", UNSAFE), ("CUBLAS_LOGDEST_DBG", UNSAFE), ("HF_ENDPOINT", UNSAFE), ("HF_TOKEN", UNSAFE),
+    ("WANDB_API_KEY", UNSAFE), ("CUDA_VISIBLE_DEVICES", "engine.gpus"), ("OMP_NUM_THREADS", "engine.cpu_threads"),
     *((name, "not a valid environment variable name") for name in ("NCCL DEBUG", "NCCL_X=1;touch", "$(NCCL_X)", "1NCCL")),
 ])  # fmt: skip
 def test_variables_that_a_run_may_not_set(name: str, why: str) -> None:
@@ -152,7 +152,7 @@ def in_mode(profile: str, request: PlanRequest, overrides: dict[str, object] | N
     return gather_config(replace(request, overrides=overrides or {}), load_profile(profile), online=False)[0]
 
 
-EVERY = [profile.name for profile in list_profiles() if not profile.variants]
+EVERY = [profile.name for profile in list_profiles()]
 
 
 @each("profile", EVERY)

@@ -21,7 +21,7 @@ from trainwiz.core.profile.store import list_profiles
 
 from tests.each import each
 
-PROFILES = [profile for profile in list_profiles() if profile.origin == "builtin" and not profile.variants]
+PROFILES = [profile for profile in list_profiles() if profile.origin == "builtin"]
 
 
 def kind_of(profile: Profile) -> tuple[Any, ...]:

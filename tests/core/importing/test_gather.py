@@ -35,7 +35,7 @@ REFUSED = [
     ("a.json", '{"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2"}', "cannot be imported"),
     ("ds.json", '{"zero_optimization": {"stage": 2', "line 1, column 34"),
     ("ds.json", '{\n// "a" {\n"zero_optimization": {"stage": ]}\n}', "line 3, column 32"),
-    ("a.yaml", "learning_rate: 1\nlearning_rate: 2\n", "line 2: duplicate key"),
+    ("a.yaml", "learning_rate: 1\nlearning_rate: 2\n", "duplicate key"),
     ("ds.json", '{"a":' * 5_000, "nested too deeply"),
     ("x.py", "print('hello')", "cannot be imported"), ("x.py", "def f(:\n", "line 1: this is not valid"),
     ("x.py", "p = HfArgumentParser((A, B))\n", "from the command line (line 1)"),

@@ -11,14 +11,12 @@ from trainwiz.core.hardware.read import catalogue_machine
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.workload import host_needs
 from trainwiz.core.profile.profile import CARD, CAUSES
-from trainwiz.core.profile.store import list_profiles, load_as_written, load_profile
+from trainwiz.core.profile.store import list_profiles, load_profile
 
 from tests.core.plan.machines import codes, config, finding, machine, plan
 from tests.each import each
 
-GPU_PROFILES = [
-    one.name for one in list_profiles() if one.hardware.gpu and one.origin == "builtin" and not one.variants
-]
+GPU_PROFILES = [one.name for one in list_profiles() if one.hardware.gpu and one.origin == "builtin"]
 GUIDES = [name for name in GPU_PROFILES if name.endswith("-guide")]
 PLAIN = [name for name in GPU_PROFILES if not name.endswith("-guide") and f"{name}-guide" in GPU_PROFILES]
 """Those that are the nearest plan to a guide; the others are solved, and tested in tests/core/profile/test_solved.py."""
@@ -26,7 +24,7 @@ PLAIN = [name for name in GPU_PROFILES if not name.endswith("-guide") and f"{nam
 
 @cache
 def plan_of(name: str) -> Plan:
-    profile = load_as_written(name)
+    profile = load_profile(name)
     here = {name: getattr(profile.hardware, name) for name in ("gpu", "num_gpus", "ram_bytes", "cpu_cores")}
     return plan(catalogue_machine(**here), build_config(profile, {}), profile=profile)
 

@@ -12,14 +12,14 @@ from trainwiz.core.errors import UsageError
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.plan.gather import choose_target, gather_config, plan_run
 from trainwiz.core.plan.result import Plan
-from trainwiz.core.profile.store import load_as_written, load_profile
+from trainwiz.core.profile.store import load_profile
 from trainwiz.tui.plan_words import method_words
 
 from tests.core.plan.machines import GIB, codes, finding, machine, real
 from tests.each import each
 
 CPU, CARD, NO_CARD = real(machine(None, cores=4), deepspeed="0.18"), machine(), machine(None)
-PROFILE = load_as_written("2080super")
+PROFILE = load_profile("2080super")
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +70,7 @@ def test_the_card_that_is_here() -> None:
     assert choose_target(PlanRequest(), PROFILE, other) == (other, ())
     (found,) = choose_target(PlanRequest(), PROFILE, replace(CPU, accelerator="mps"))[1]
     assert found.code == "missing_hardware" and "Apple" in found.message
-    assert choose_target(PlanRequest(), load_as_written("lora-r64-mps"), mac) == (mac, ())
+    assert choose_target(PlanRequest(), load_profile("lora-r64-mps"), mac) == (mac, ())
 
 
 def test_another_machine_by_name_and_by_hand() -> None:
@@ -97,7 +97,7 @@ def test_without_its_model_nothing_is_said_that_hangs_on_the_task(tmp_path: Path
 def test_data_and_tasks_that_were_asked_for_stay_and_name_the_run(tmp_path: Path) -> None:
     def subject(profile: str | None = None, **overrides: Any) -> tuple[str | None, str, str]:
         values = {key.replace("__", "."): value for key, value in overrides.items()}
-        own = load_profile(profile, CARD) if profile else None
+        own = load_profile(profile) if profile else None
         config, _, _ = gather_config(PlanRequest(profile=profile, overrides=values), own)
         return config.task, config.data.sources[0].name, config.name
 
@@ -107,7 +107,7 @@ def test_data_and_tasks_that_were_asked_for_stay_and_name_the_run(tmp_path: Path
     file.write_text("source\ttarget\n" + "ein Haus\ta house\n" * 300)
     own = {"data__sources__0__name": str(file), "name": "mine"}
     assert subject(model__name="opus-mt-tiny", **own) == ("seq2seq", str(file), "mine")
-    theirs = load_profile("4080s", CARD).values["data.sources"][0]["name"]
+    theirs = load_profile("4080s").values["data.sources"][0]["name"]
     assert subject("4080s", model__name="gpt2-tiny")[:2] == ("causal-lm", theirs)
     assert subject(model__name="gpt2-tiny", task="masked-lm")[0] == "masked-lm"
     assert subject("cpu-demo")[2] == "cpu-demo"

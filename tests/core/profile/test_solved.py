@@ -12,7 +12,7 @@ from trainwiz.core.plan.make import make_plan
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.profile.profile import Profile
 from trainwiz.core.profile.read import validate_profiles
-from trainwiz.core.profile.store import diff_profiles, list_profiles, load_as_written, load_profile
+from trainwiz.core.profile.store import diff_profiles, list_profiles, load_profile
 
 pytest.importorskip("babel", reason="Babel is in the test extra; the command needs it for the catalogue of texts")
 
@@ -37,7 +37,7 @@ def rows() -> tuple[dict[str, MachineRow], dict[str, Job]]:
 
 @pytest.mark.parametrize("name", OFTEN)
 def test_a_solved_profile_keeps_its_promises(name: str) -> None:
-    profile = load_as_written(name)
+    profile = load_profile(name)
     made = plan_of(profile)
     assert not made.errors and made.memory.verdict == "fits"
     assert made.memory.needed_high_bytes <= (made.memory.capacity_bytes or 0)

@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainwiz.core.config.build import with_recovery
 from trainwiz.core.errors import UsageError
-from trainwiz.core.run.attempts import Recovery, write_recoveries
+from trainwiz.core.run.attempts import Recovery, changes_now, write_recoveries
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.identity import (
     IDENTITY_JSON,
@@ -81,7 +80,7 @@ def test_what_recovery_changes_is_no_difference(tmp_path: Path) -> None:
     before = settings_now(config, tmp_path)
     changes = {"batch.micro_batch_size": 3, "batch.gradient_accumulation_steps": 16, "data.workers": 1}
     write_recoveries(run, [Recovery(2, "cuda_oom", 5, 0.0, changes)])
-    changed = with_recovery(config, run)
+    changed = config.with_values(changes_now(run), "solved")
     assert changed.batch.micro_batch_size == 3
     assert sequences_of_a_step(changed, 1) == sequences_of_a_step(config, 1) == 48
     assert compare(before, settings_now(changed, tmp_path)) == []
