@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 from trainwiz.core.errors import UsageError
-from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.telemetry import discovery
 from trainwiz.core.telemetry.discovery import Found
 from trainwiz.core.telemetry.metrics import MetricSummary

@@ -166,17 +166,20 @@ def work_parts(snapshot: Snapshot) -> list[str]:
 
 
 def follow(target: Target, *, as_json: bool, interval_s: float) -> int:
-    """A line every `interval_s` seconds until the job has ended; Ctrl-C only ends the watching. Returns 0."""
+    """A line every `interval_s` seconds in which something has changed, until the job has ended; Ctrl-C only ends the
+    watching. Returns 0."""
     from trainwiz.core.telemetry.target import open_source
 
+    said = ""
     with suppress(KeyboardInterrupt), closing(open_source(target)) as source:
         while True:
             began = time.monotonic()
             snapshot = source.read_all()
             if as_json:
                 say_json(snapshot.to_json(), compact=True)
-            else:
-                say(plain_line(snapshot))
+            elif (line := plain_line(snapshot)) != said:
+                say(line)
+                said = line
             if snapshot.status in ENDED:
                 break
             time.sleep(max(0.0, interval_s - (time.monotonic() - began)))
