@@ -130,7 +130,7 @@ COMMANDS: tuple[Subcommand, ...] = (
         "Find the models that fit the machine, the data and the time limit.",
         (
             Own("--until TIME", "When it must be finished: 08:00 (the next one), or 2026-12-01 08:00."),
-            Own("--hours H", "How long it may take, in hours."),
+            Own("--hours H", "How long it may take, in hours.", float, least=0.01, most=100_000),
             Own("--budget AMOUNT", "What it may cost, such as 5EUR."),
             Own("--per-hour AMOUNT", "Rental price of the machine per hour."),
             Own("--model NAME", "Only these models; can be repeated.", repeated=True, name="models"),
