@@ -21,7 +21,7 @@ from trainwiz.core.model.found import FoundModel, find_model
 from trainwiz.core.model.publish import check_account, model_card, plan_upload, push
 from trainwiz.core.text import plain_text
 from trainwiz.tui.commands.exchange import check_free, write_new
-from trainwiz.tui.commands.model import load_libraries
+from trainwiz.tui.commands.model import harmless, load_libraries
 from trainwiz.tui.output import agreed, is_terminal, say, say_json, say_rows
 from trainwiz.tui.text import percent, size
 
@@ -90,7 +90,7 @@ def _against_trained(trained: dict[str, Any] | None) -> str:
 
 def _out(text: str, to: str | None) -> int:
     if to is None:
-        sys.stdout.write("\n".join(map(plain_text, text.split("\n"))))
+        sys.stdout.write(harmless(text))
     else:
         write_new(Path(to), text)
     return EXIT_FINISHED
