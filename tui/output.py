@@ -87,7 +87,7 @@ def say_rows(rows: Iterable[Row], width: int = LABEL_WIDTH) -> None:
             sentence, command = command_apart(text)
             parts = [*(wrapped(sentence, indent, sys.stdout) if sentence else ()), *filter(None, [command])]
         for part in parts:
-            say(head + part)
+            say((head + part).rstrip())
             head = indent
 
 

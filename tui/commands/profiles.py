@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,6 @@ from trainwiz.core.language import mark, tr, tr_as, trn
 from trainwiz.core.profile.profile import Profile
 from trainwiz.core.profile.read import validate_profiles
 from trainwiz.core.profile.store import (
-    ProfileChange,
     current_profile,
     diff_profiles,
     load_as_written,
@@ -22,7 +20,7 @@ from trainwiz.core.profile.store import (
     use_profile,
 )
 from trainwiz.core.text import finite, plain_text
-from trainwiz.tui.output import paint, say, say_findings, say_json, say_rows, wrapped
+from trainwiz.tui.output import paint, say, say_findings, say_json, say_rows
 from trainwiz.tui.text import aligned, cells, count, number, size, span
 
 if TYPE_CHECKING:
@@ -34,18 +32,6 @@ LABEL_WIDTH = 12
 # Profiles as text: their values, what differs, what a guide claims.
 
 
-def machine_words(profile: Profile) -> str:
-    hardware = profile.hardware
-    if hardware.gpu is None:
-        return tr("any")
-    parts = [f"{hardware.num_gpus} × {plain_text(hardware.gpu)}"]
-    if hardware.cpu_cores:
-        parts.append(trn("{n} core", "{n} cores", hardware.cpu_cores))
-    if hardware.ram_bytes:
-        parts.append(tr("{size} RAM", size=size(hardware.ram_bytes)))
-    return tr(", ").join(parts)
-
-
 def card_words(gpu: str | None, count: int) -> str:
     if gpu is None:
         return tr("any")
@@ -54,9 +40,9 @@ def card_words(gpu: str | None, count: int) -> str:
 
 def value_rows(profile: Profile | SavedProfile) -> list[list[str]]:
     """key, value, why."""
+    reasons = profile.reasons
     return [
-        [f"  {key}", value_words(value), plain_text(tr(profile.reasons.get(key, "")))]
-        for key, value in profile.values.items()
+        [f"  {key}", value_words(value), plain_text(tr(reasons.get(key, "")))] for key, value in profile.values.items()
     ]
 
 
@@ -67,29 +53,16 @@ CLAIMS = {
 }
 
 
-def say_claims(profile: Profile) -> None:
-    if not profile.claims:
-        return
+def say_claims(claims: Mapping[str, Any]) -> None:
     say()
     say(tr("  Claims of the guide (checked by the plan):"))
     for key, words in CLAIMS.items():
-        value = profile.claims.get(key)
-        if value is not None:
+        if key in claims:
+            value = claims[key]
             shown = span(*map(number, value)) if isinstance(value, list | tuple) else plain_text(value)
-            say("    " + tr(words, value=shown))
-    for remedy in profile.claims.get("remedies", ()):
+            say(f"    {tr(words, value=shown)}")
+    for remedy in claims.get("remedies", ()):
         say(f"    {plain_text(tr(remedy['text']))}")
-
-
-def change_cells(change: ProfileChange) -> list[str]:
-    words = _hardware_value if change.key.startswith("hardware.") else value_words
-    return [plain_text(change.key), words(change.first), words(change.second), plain_text(tr(change.reason))]
-
-
-def _hardware_value(value: Any) -> str:
-    if value is None:
-        return tr("not specified")
-    return size(value) if isinstance(value, int) and value >= 2**20 else plain_text(str(value))
 
 
 def value_words(value: Any) -> str:
@@ -114,11 +87,11 @@ def _source(source: dict[str, Any]) -> str:
 def say_table(rows: Sequence[Sequence[str]], right: frozenset[int] = frozenset(), *, head: bool = True) -> None:
     """Columns of text. The last column wraps under itself on a terminal; `head` makes the first row quiet."""
     starts = ["  ".join([*start, ""]) for start in aligned([row[:-1] for row in rows], right)]
-    for position, (start, row) in enumerate(zip(starts, rows, strict=True)):
-        indent = " " * cells(start)
-        first, *rest = wrapped(row[-1], indent, sys.stdout)
-        for line in [start + first, *(indent + more for more in rest)]:
-            say(paint(line.rstrip(), "quiet") if head and position == 0 else line.rstrip())
+    lines = [(start, row[-1]) for start, row in zip(starts, rows, strict=True)]
+    if head:
+        start, last = lines[0]
+        lines[0] = paint(start, "quiet"), paint(last, "quiet")
+    say_rows(lines, max(map(cells, starts)))
 
 
 def run_list(*, as_json: bool, words: Sequence[str] = (), guides: bool = False) -> int:
@@ -127,29 +100,31 @@ def run_list(*, as_json: bool, words: Sequence[str] = (), guides: bool = False) 
     from trainwiz.core.plan.gather import profile_rows
     from trainwiz.core.profile.store import profile_files
 
-    current = current_profile(Path.cwd())
-    ours = [name for name, (_, origin) in profile_files().items() if origin == "builtin" and name != current]
-    hidden = [] if as_json or guides or words else [name for name in ours if name.endswith(GUIDE_SUFFIX)]
+    current, hidden = current_profile(Path.cwd()), list[str]()
+    if not (as_json or guides or words):
+        ours = (name for name, (_, origin) in profile_files().items() if origin == "builtin")
+        hidden = [name for name in ours if name.endswith(GUIDE_SUFFIX) and name != current]
     rows = profile_rows(probe_machine(), words, hidden)
     if as_json:
         say(json.dumps([row.to_json() for row in rows], ensure_ascii=False, indent=1))
         return EXIT_FINISHED
-    shown = sorted(rows, key=lambda row: not row.fits_here)
-    if shown:
+    if rows:
         batch = tr_as("of a step, heading", "sequences"), tr("tokens/step")
-        head = ["", tr("profile"), "GPU", tr("model"), *batch, tr("fits here"), tr("from")]
-        say_table([head, *(_list_cells(row, current) for row in shown)], right=frozenset({4, 5}))
+        table = [["", tr("profile"), "GPU", tr("model"), *batch, tr("fits here"), tr("from")]]
+        table += [_list_cells(row, current) for row in sorted(rows, key=lambda row: not row.fits_here)]
+        say_table(table, right=frozenset({4, 5}))
     else:
         say(tr("No matching profile. trainwiz profiles list shows all."))
     if hidden:
-        words_of_guides = trn(
-            "{n} exact-guide profile is hidden: trainwiz profiles list --guides",
-            "{n} exact-guide profiles are hidden: trainwiz profiles list --guides",
-            len(hidden),
-        )
-        say(paint(f"  {words_of_guides}", "quiet"))
+        one = mark("{n} exact-guide profile is hidden: trainwiz profiles list --guides")
+        many = mark("{n} exact-guide profiles are hidden: trainwiz profiles list --guides")
+        say(paint(f"  {trn(one, many, len(hidden))}", "quiet"))
         say(paint(tr("  Filter by GPU, model or task: trainwiz profiles list 4090"), "quiet"))
-    _say_broken()
+    broken = {finding.where.partition(":")[0] for finding in validate_profiles() if finding.severity == "error"}
+    if broken:
+        one = mark("{n} profile file has errors: trainwiz profiles validate")
+        many = mark("{n} profile files have errors: trainwiz profiles validate")
+        say(f"! {trn(one, many, len(broken))}")
     return EXIT_FINISHED
 
 
@@ -166,17 +141,6 @@ def _list_cells(row: ProfileRow, current: str | None) -> list[str]:
     ]
 
 
-def _say_broken() -> None:
-    broken = {finding.where.partition(":")[0] for finding in validate_profiles() if finding.severity == "error"}
-    if broken:
-        words = trn(
-            "{n} profile file has errors: trainwiz profiles validate",
-            "{n} profile files have errors: trainwiz profiles validate",
-            len(broken),
-        )
-        say(f"! {words}")
-
-
 def run_show(name: str, *, as_json: bool) -> int:
     profile = load_as_written(name)
     if as_json:
@@ -184,20 +148,21 @@ def run_show(name: str, *, as_json: bool) -> int:
         return EXIT_FINISHED
     say(f"{paint(plain_text(profile.name), 'strong')}  {plain_text(tr(profile.description))}")
     if profile.variants:
-        say(
-            tr(
-                "  selects {variants}; on this machine {name}",
-                variants=tr(" or ").join(profile.variants),
-                name=load_profile(name).name,
-            )
-        )
+        both, own = tr(" or ").join(profile.variants), load_profile(name).name
+        say(tr("  selects {variants}; on this machine {name}", variants=both, name=own))
         return EXIT_FINISHED
-    extends = [(f"  {tr('extends')}", plain_text(profile.extends))] if profile.extends else []
-    machine = f"  {tr('machine')}", machine_words(profile)
-    say_rows([(f"  {tr('file')}", plain_text(profile.file)), *extends, machine], LABEL_WIDTH)
+    hardware = profile.hardware
+    machine = [card_words(hardware.gpu, hardware.num_gpus)]
+    if hardware.cpu_cores:
+        machine.append(trn("{n} core", "{n} cores", hardware.cpu_cores))
+    if hardware.ram_bytes:
+        machine.append(tr("{size} RAM", size=size(hardware.ram_bytes)))
+    rows = {tr("file"): profile.file, tr("extends"): profile.extends, tr("machine"): tr(", ").join(machine)}
+    say_rows([(f"  {label}", plain_text(text)) for label, text in rows.items() if text], LABEL_WIDTH)
     say()
     say_table(value_rows(profile), head=False)
-    say_claims(profile)
+    if profile.claims:
+        say_claims(profile.claims)
     return EXIT_FINISHED
 
 
@@ -225,15 +190,17 @@ def run_diff(a: str, b: str, *, as_json: bool) -> int:
         say_json({"first": first.name, "second": second.name, "changes": [change.to_json() for change in changes]})
         return EXIT_FINISHED
     if not changes:
-        say(
-            tr(
-                "{first} and {second} have the same values.",
-                first=plain_text(first.name),
-                second=plain_text(second.name),
-            )
-        )
+        same = mark("{first} and {second} have the same values.")
+        say(tr(same, first=plain_text(first.name), second=plain_text(second.name)))
         return EXIT_FINISHED
-    say_table([[tr("key"), first.name, second.name, tr("why")], *[change_cells(change) for change in changes]])
+    table = [[tr("key"), first.name, second.name, tr("why")]]
+    for change in changes:
+        values = [
+            size(value) if change.key == "hardware.ram_bytes" and value is not None else value_words(value)
+            for value in (change.first, change.second)
+        ]
+        table.append([plain_text(change.key), *values, plain_text(tr(change.reason))])
+    say_table(table)
     return EXIT_FINISHED
 
 
