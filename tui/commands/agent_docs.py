@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any, get_type_hints
 
 from trainwiz.core.config.settings import all_settings
-from trainwiz.core.errors import EXIT_FINISHED
 from trainwiz.tui.choices import checked
 from trainwiz.tui.options import EXIT_CODES, OPTIONS
 from trainwiz.tui.output import say, say_json
@@ -29,9 +28,8 @@ PRINTED = {
 SCHEMAS = ("profile", "run", *PRINTED)
 
 
-def run_schema(what: str) -> int:
+def run_schema(what: str) -> None:
     say_json(schema_of(checked("WHAT", what, SCHEMAS)))
-    return EXIT_FINISHED
 
 
 def schema_of(what: str) -> dict[str, Any]:
@@ -161,9 +159,8 @@ RECIPES = (
 )  # fmt: skip
 
 
-def run_agent_docs() -> int:
+def run_agent_docs() -> None:
     say("\n".join(reference_lines()))
-    return EXIT_FINISHED
 
 
 def reference_lines() -> Iterator[str]:

@@ -50,11 +50,10 @@ complete -c trainwiz -f -k -a '(__trainwiz)'"""
 SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
 
 
-def run_completion(shell: str) -> int:
+def run_completion(shell: str) -> None:
     from trainwiz.tui.choices import checked
 
     say(SCRIPTS[checked("SHELL", shell, tuple(SCRIPTS))].format(complete=COMPLETE))
-    return EXIT_FINISHED
 
 
 # The answers.

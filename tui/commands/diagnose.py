@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.diagnosis.cause import Diagnosis
-from trainwiz.core.errors import EXIT_FINISHED, usage_error
+from trainwiz.core.errors import usage_error
 from trainwiz.core.files import at_home
 from trainwiz.core.language import mark, tr
 from trainwiz.core.run.folder import DEFAULT_ROOT, RUN_YAML, RunFolder
@@ -25,10 +25,10 @@ CONFIDENCES: dict[str, str] = {
 LONGEST_NAME = 200
 
 
-def run_diagnose(what: str, *, as_json: bool) -> int:
+def run_diagnose(what: str, *, as_json: bool) -> None:
     if as_json:
         say_json(document(what))
-        return EXIT_FINISHED
+        return
     _, path, status, found = look(what)
     say_rows(rows_of(plain_text(path, LONGEST_NAME), status, found))
     for number, remedy in enumerate(found.remedies):
@@ -36,7 +36,6 @@ def run_diagnose(what: str, *, as_json: bool) -> int:
         if remedy.command:
             # One line whatever its length: it is there to be copied.
             say(labelled("", paint(f"  {remedy.command}", "strong")))
-    return EXIT_FINISHED
 
 
 def document(what: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trainwiz.core.config import RunConfig
-from trainwiz.core.errors import EXIT_FINISHED, os_reason, usage_error
+from trainwiz.core.errors import os_reason, usage_error
 from trainwiz.core.importing.gather import (
     MOST_TEXT_BYTES,
     Text,
@@ -34,15 +34,14 @@ from trainwiz.tui.plan_words import part_words, report_sections
 STDIN = "-"
 
 
-def run_import(given: Sequence[str], *, name: str | None, replace: bool, dry_run: bool, as_json: bool) -> int:
+def run_import(given: Sequence[str], *, name: str | None, replace: bool, dry_run: bool, as_json: bool) -> None:
     merged = imported(given)
     saved = None if dry_run else save_import(merged, name, replace)
     if as_json:
         say_json(import_json(merged, saved))
-        return EXIT_FINISHED
+        return
     say_report(merged)
     say_profile(saved)
-    return EXIT_FINISHED
 
 
 def imported(given: Sequence[str]) -> Imported:
@@ -92,7 +91,7 @@ def run_export(
     qos: str | None = None,
     time: str | None = None,
     output: str | None = None,
-) -> int:
+) -> None:
     if script == slurm:
         message = tr(
             "Choose what to export: --script for the launch command of each node, or --slurm for an sbatch file."
@@ -113,7 +112,6 @@ def run_export(
         sys.stdout.write(text)
     else:
         write_new(Path(output), text)
-    return EXIT_FINISHED
 
 
 def _script(config: RunConfig, folder: RunFolder, main: str | None) -> str:

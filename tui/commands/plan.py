@@ -12,7 +12,7 @@ from typing import Any
 
 from trainwiz.core.config import OriginKind
 from trainwiz.core.config.request import PlanRequest
-from trainwiz.core.errors import EXIT_FINISHED, sort_findings
+from trainwiz.core.errors import sort_findings
 from trainwiz.core.history.measurement import load
 from trainwiz.core.history.rates import kept_rates
 from trainwiz.core.language import mark, tr, trn
@@ -175,13 +175,13 @@ LIMIT_S = 120.0
 """For all traces of one plan; each is killed at 60 s."""
 
 
-def run_plan(values: Mapping[str, Any], *, verbose: bool) -> int:
+def run_plan(values: Mapping[str, Any], *, verbose: bool) -> None:
     """`values` are the choices as typer read them. Errors in the plan are shown and are not an exit code."""
     choices = parse_choices(values)
     plan = best_plan(choices.request, wanted_tier(choices.tier, "full"))
     if choices.json:
         say_json(plan.to_json())
-        return EXIT_FINISHED
+        return
     say_rows(number_rows(plan, datetime.now()))
     for line in choice_lines(plan, verbose=verbose):
         say(line)
@@ -189,7 +189,6 @@ def run_plan(values: Mapping[str, Any], *, verbose: bool) -> int:
     if findings:
         say()
         say_findings(findings)
-    return EXIT_FINISHED
 
 
 def best_plan(request: PlanRequest, tier: RefineTier) -> Plan:

@@ -94,7 +94,7 @@ def say_table(rows: Sequence[Sequence[str]], right: frozenset[int] = frozenset()
     say_rows(lines, max(map(cells, starts)))
 
 
-def run_list(*, as_json: bool, words: Sequence[str] = (), guides: bool = False) -> int:
+def run_list(*, as_json: bool, words: Sequence[str] = (), guides: bool = False) -> None:
     """The profiles with these words, with what fits this machine; as text what fits comes first."""
     from trainwiz.core.hardware.read import probe_machine
     from trainwiz.core.plan.gather import profile_rows
@@ -107,7 +107,7 @@ def run_list(*, as_json: bool, words: Sequence[str] = (), guides: bool = False) 
     rows = profile_rows(probe_machine(), words, hidden)
     if as_json:
         say(json.dumps([row.to_json() for row in rows], ensure_ascii=False, indent=1))
-        return EXIT_FINISHED
+        return
     if rows:
         batch = tr_as("of a step, heading", "sequences"), tr("tokens/step")
         table = [["", tr("profile"), "GPU", tr("model"), *batch, tr("fits here"), tr("from")]]
@@ -125,7 +125,6 @@ def run_list(*, as_json: bool, words: Sequence[str] = (), guides: bool = False) 
         one = mark("{n} profile file has errors: trainwiz profiles validate")
         many = mark("{n} profile files have errors: trainwiz profiles validate")
         say(f"! {trn(one, many, len(broken))}")
-    return EXIT_FINISHED
 
 
 def _list_cells(row: ProfileRow, current: str | None) -> list[str]:
@@ -141,16 +140,16 @@ def _list_cells(row: ProfileRow, current: str | None) -> list[str]:
     ]
 
 
-def run_show(name: str, *, as_json: bool) -> int:
+def run_show(name: str, *, as_json: bool) -> None:
     profile = load_as_written(name)
     if as_json:
         say_json(profile.to_json())
-        return EXIT_FINISHED
+        return
     say(f"{paint(plain_text(profile.name), 'strong')}  {plain_text(tr(profile.description))}")
     if profile.variants:
         both, own = tr(" or ").join(profile.variants), load_profile(name).name
         say(tr("  selects {variants}; on this machine {name}", variants=both, name=own))
-        return EXIT_FINISHED
+        return
     hardware = profile.hardware
     machine = [card_words(hardware.gpu, hardware.num_gpus)]
     if hardware.cpu_cores:
@@ -163,16 +162,14 @@ def run_show(name: str, *, as_json: bool) -> int:
     say_table(value_rows(profile), head=False)
     if profile.claims:
         say_claims(profile.claims)
-    return EXIT_FINISHED
 
 
-def run_use(name: str) -> int:
+def run_use(name: str) -> None:
     path = use_profile(name, Path.cwd())
     say(tr("{name} is now the profile of this folder ({file}).", name=plain_text(name), file=path.name))
-    return EXIT_FINISHED
 
 
-def run_current(*, as_json: bool) -> int:
+def run_current(*, as_json: bool) -> None:
     name = current_profile(Path.cwd())
     if as_json:
         say_json({"profile": name})
@@ -180,19 +177,18 @@ def run_current(*, as_json: bool) -> int:
         say(tr("No profile is set in this folder; the default is cpu-demo. Choose one: trainwiz profiles use NAME"))
     else:
         say(f"{plain_text(name)}  {plain_text(tr(load_as_written(name).description))}")
-    return EXIT_FINISHED
 
 
-def run_diff(a: str, b: str, *, as_json: bool) -> int:
+def run_diff(a: str, b: str, *, as_json: bool) -> None:
     first, second = load_profile(a), load_profile(b)
     changes = diff_profiles(first, second)
     if as_json:
         say_json({"first": first.name, "second": second.name, "changes": [change.to_json() for change in changes]})
-        return EXIT_FINISHED
+        return
     if not changes:
         same = mark("{first} and {second} have the same values.")
         say(tr(same, first=plain_text(first.name), second=plain_text(second.name)))
-        return EXIT_FINISHED
+        return
     table = [[tr("key"), first.name, second.name, tr("why")]]
     for change in changes:
         values = [
@@ -201,7 +197,6 @@ def run_diff(a: str, b: str, *, as_json: bool) -> int:
         ]
         table.append([plain_text(change.key), *values, plain_text(tr(change.reason))])
     say_table(table)
-    return EXIT_FINISHED
 
 
 def run_validate(files: Sequence[str], *, as_json: bool) -> int:
@@ -219,7 +214,7 @@ def run_validate(files: Sequence[str], *, as_json: bool) -> int:
     return EXIT_USAGE if errors else EXIT_FINISHED
 
 
-def run_save(choices: Mapping[str, Any], name: str, extends: str | None) -> int:
+def run_save(choices: Mapping[str, Any], name: str, extends: str | None) -> None:
     from trainwiz.core.profile.save import save_profile
     from trainwiz.tui.choices import parse_choices
 
@@ -227,7 +222,7 @@ def run_save(choices: Mapping[str, Any], name: str, extends: str | None) -> int:
     saved = save_profile(name, asked.request, extends)
     if asked.json:
         say_json(saved.to_json())
-        return EXIT_FINISHED
+        return
     say(tr("✓ Saved {name}: {file}", name=plain_text(saved.name), file=plain_text(saved.file)))
     if saved.extends is not None:
         say_rows([(f"  {tr('extends')}", plain_text(saved.extends))], LABEL_WIDTH)
@@ -236,4 +231,3 @@ def run_save(choices: Mapping[str, Any], name: str, extends: str | None) -> int:
     if rows:
         say_table(rows, head=False)
     say(tr("  Use it in this folder: trainwiz profiles use {name}", name=plain_text(saved.name)))
-    return EXIT_FINISHED

@@ -40,7 +40,7 @@ from trainwiz.tui.text import aligned, duration, size
 # `trainwiz runs list [--all]`.
 
 
-def run_list(*, as_json: bool, everywhere: bool = False) -> int:
+def run_list(*, as_json: bool, everywhere: bool = False) -> None:
     """All runs in ./runs, the newest first; with `everywhere` also those of this user that lie in other folders."""
     from trainwiz.core.telemetry.discovery import found_run
     from trainwiz.tui.commands.monitor import say_targets
@@ -55,7 +55,6 @@ def run_list(*, as_json: bool, everywhere: bool = False) -> int:
         say(tr("No runs in runs/ yet. `trainwiz --profile cpu-demo --yes` creates one; --all lists other folders too."))
     else:
         say_targets([found_run(run) for run in runs])
-    return EXIT_FINISHED
 
 
 # `trainwiz runs compare`.
@@ -63,11 +62,11 @@ def run_list(*, as_json: bool, everywhere: bool = False) -> int:
 WIDEST_VALUE = 36
 
 
-def run_compare(runs: list[str], *, as_json: bool) -> int:
+def run_compare(runs: list[str], *, as_json: bool) -> None:
     document = compare_runs([find_run(run) for run in runs])
     if as_json:
         say_json(document)
-        return EXIT_FINISHED
+        return
     names, planned, results = document["runs"], document["planned"], document["results"]
     settings = [
         [plain_text(key), *map(_setting, values, planned.get(key, values))]
@@ -79,7 +78,6 @@ def run_compare(runs: list[str], *, as_json: bool) -> int:
     lines.insert(1 + len(settings), [])
     for line in lines:
         say("  ".join(line).rstrip())
-    return EXIT_FINISHED
 
 
 def _setting(value: Any, planned: Any) -> str:
@@ -97,7 +95,7 @@ def _value(value: Any) -> str:
 # `trainwiz runs remove`: a run's folder goes, after asking.
 
 
-def run_remove(run: str, *, yes: bool) -> int:
+def run_remove(run: str, *, yes: bool) -> None:
     folder = find_run(run, whole=yes)
     check_removable(folder)
     parts = [size(bytes_below(folder.path, on_disk=True))]
@@ -109,10 +107,9 @@ def run_remove(run: str, *, yes: bool) -> int:
     question = tr("Permanently remove {what}? [y/N] ", what=what)
     if not yes and not agreed(question, tr("Removing {what} needs confirmation; add --yes.", what=what)):
         say(tr("Nothing was removed."))
-        return EXIT_FINISHED
+        return
     remove_run(folder)
     say(tr("Removed {what}.", what=what))
-    return EXIT_FINISHED
 
 
 # `trainwiz runs resume`.
@@ -185,14 +182,13 @@ def run_join(run: str, *, node: int | None, main: str | None) -> int:
 LABEL_WIDTH = 12
 
 
-def run_show(run: str, *, as_json: bool) -> int:
+def run_show(run: str, *, as_json: bool) -> None:
     folder = find_run(run)
     described = describe_run(folder)
     if as_json:
         say_json(described.to_json())
-        return EXIT_FINISHED
+        return
     say_rows(_rows(folder, described), LABEL_WIDTH)
-    return EXIT_FINISHED
 
 
 def _rows(folder: RunFolder, run: RunDescription) -> Iterator[Row]:
