@@ -33,8 +33,9 @@ from trainwiz.core.model.found import FoundModel, find_model
 from trainwiz.core.model.publish import check_account, model_card, plan_upload, push
 from trainwiz.core.processes import heavy_imports, wait_briefly
 from trainwiz.core.text import plain_text
+from trainwiz.tui.choices import checked
 from trainwiz.tui.commands.exchange import check_free, write_new
-from trainwiz.tui.output import agreed, handling, is_terminal, paint, say, say_findings, say_json, say_rows
+from trainwiz.tui.output import agreed, handling, is_terminal, paint, say, say_findings, say_json, say_rows, under
 from trainwiz.tui.text import percent, size
 
 if TYPE_CHECKING:
@@ -292,14 +293,11 @@ DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 
 
 def run_merge(path: str, to: str, *, dtype: str | None, base: str | None, as_json: bool) -> None:
-    model = find_model(path, base)
+    model, place = find_model(path, base), Path(to)
     if model.kind == "whole" or model.base is None:
         message = tr("{path} is already a full model; there is nothing to merge.", path=model.path)
         raise usage_error("nothing_to_merge", "PATH", message)
-    dtype = dtype or DTYPES.get(model.dtype, "fp32")
-    if dtype not in DTYPES.values():
-        raise usage_error("bad_choice", "--dtype", tr("--dtype must be bf16, fp16 or fp32."))
-    place = Path(to)
+    dtype = checked("--dtype", dtype or DTYPES.get(model.dtype, "fp32"), tuple(DTYPES.values()))
     check_free(place)
 
     def tell(part: str) -> None:
@@ -314,12 +312,8 @@ def run_merge(path: str, to: str, *, dtype: str | None, base: str | None, as_jso
         found = merge(model, place, dtype, tell)
     if as_json:
         say_json({"path": str(place), "base": str(model.base), **found})
-    else:
-        _say_merged(model, place, found)
-
-
-def _say_merged(model: FoundModel, place: Path, found: dict[str, Any]) -> None:
-    checked = tr(
+        return
+    checked_words = tr(
         "merged and unmerged logits differ by at most {merged_difference} on {n} prompts (largest logit "
             "{largest_logit}, in {kind})",
         n=found["prompts"], kind=found["summed_in"], merged_difference=f"{found['merged_difference']:.2g}",
@@ -328,7 +322,7 @@ def _say_merged(model: FoundModel, place: Path, found: dict[str, Any]) -> None:
     rows = [
         (tr("Merged"), f"{plain_text(place)} ({found['dtype']})"),
         (tr("Base"), plain_text(model.base_name or "")),
-        (tr("Checked"), checked),
+        (tr("Checked"), checked_words),
     ]
     if "trained" in found:
         rows.append((tr("{bits}-bit", bits=model.bits), _against_trained(found["trained"])))
@@ -350,6 +344,10 @@ def _against_trained(trained: dict[str, Any] | None) -> str:
     )
 
 
+def run_card(path: str, to: str | None) -> None:
+    _out(model_card(find_model(path)), to)
+
+
 def _out(text: str, to: str | None) -> None:
     if to is None:
         sys.stdout.write(harmless(text))
@@ -357,49 +355,39 @@ def _out(text: str, to: str | None) -> None:
         write_new(Path(to), text)
 
 
-def run_card(path: str, to: str | None) -> None:
-    return _out(model_card(find_model(path)), to)
-
-
 def run_model_export(path: str, *, to: str | None, merged: str | None, **targets: bool) -> None:
     model = find_model(path)
     target = check_exportable(model, [cast("Target", name) for name, chosen in targets.items() if chosen])
     place = Path(merged) if merged is not None else merged_folder(model)
     if target == "gguf" and to is not None and Path(to).suffix == ".gguf":
-        return _write_gguf(model, whole_model(model, place), Path(to))
+        whole = whole_model(model, place)
+        check_free(Path(to))
+        load_libraries()
+        from trainwiz.core.training.gguf_file import write_gguf
+        from trainwiz.core.training.speak import in_words
+
+        with in_words():
+            found = write_gguf(whole, Path(to), model.name)
+        written = f"{plain_text(to)} ({found['dtype']}, {size(found['bytes'])})"
+        say_rows([(tr("Written"), written), (tr("Stops at"), plain_text(" ".join(found["stops"])))])
+        return
     load_libraries()
     from trainwiz.core.training.chats import template_parts
     from trainwiz.core.training.model_loading import config_of, load_tokenizer
 
     known = template_parts(load_tokenizer(model, config_of(model)), own_stops(model))
-    made = modelfile(model, known, place) if target == "ollama" else command_for(target, model, place, known)
-    return _out(made, to)
-
-
-def _write_gguf(named: FoundModel, model: FoundModel, place: Path) -> None:
-    check_free(place)
-    load_libraries()
-    from trainwiz.core.training.gguf_file import write_gguf
-    from trainwiz.core.training.speak import in_words
-
-    with in_words():
-        found = write_gguf(model, place, named.name)
-    written = f"{plain_text(place)} ({found['dtype']}, {size(found['bytes'])})"
-    say_rows([(tr("Written"), written), (tr("Stops at"), plain_text(" ".join(found["stops"])))])
+    _out(modelfile(model, known, place) if target == "ollama" else command_for(target, model, place, known), to)
 
 
 def run_push(path: str, repo: str, *, public: bool, yes: bool, base: str | None) -> None:
-    model = find_model(path)
-    upload = plan_upload(model, repo, public=public, base=base)
-    account = check_account()
-    seen = tr("public") if public else tr("private")
-    rows = [(tr("To"), f"{plain_text(repo)} · {seen} · {tr('as {name}', name=plain_text(account))}")]
-    rows += [("", f"{plain_text(file.name)}   {size(file.stat().st_size)}") for file in upload.files]
-    made = mark("{name}   {size}, generated for the upload")
-    rows += [("", tr(made, name=name, size=size(len(text.encode())))) for name, text in upload.written.items()]
-    if upload.left:
-        rows.append((tr("Skipped"), plain_text(", ".join(upload.left))))
-    say_rows(rows)
+    upload = plan_upload(find_model(path), repo, public=public, base=base)
+    seen, account = tr("public") if public else tr("private"), tr("as {name}", name=plain_text(check_account()))
+    sizes = {file.name: size(file.stat().st_size) for file in upload.files}
+    made = mark("{size}, generated for the upload")
+    sizes |= {name: tr(made, size=size(len(text.encode()))) for name, text in upload.written.items()}
+    files = (f"{plain_text(name)}   {words}" for name, words in sizes.items())
+    say_rows(under(tr("To"), f"{plain_text(repo)} · {seen} · {account}", *files))
+    say_rows(under(tr("Skipped"), plain_text(", ".join(upload.left))))
     question = tr("Upload {amount} to {repo}? [y/N] ", amount=size(upload.size), repo=plain_text(upload.repo))
     if not yes and not agreed(question, tr("Uploading needs confirmation; add --yes.")):
         say(tr("Nothing was uploaded."))
