@@ -34,17 +34,17 @@ def run_show(choices: Mapping[str, Any], source: str, row: int) -> None:
     need(machine=gathered.machine)
     look = seen or look_at_rows(plan.config, Path.cwd(), (row - 1,))
     if look.problem:
-        raise usage_error(
-            "rows_not_seen",
-            "data.sources.0",
-            tr("Can't show the rows: {problem}.", problem=look.problem.rstrip(".")),
-        )
+        message = tr("Can't show the rows: {problem}.", problem=look.problem.rstrip("."))
+        raise usage_error("rows_not_seen", "data.sources.0", message)
     if not look.shown:
         raise usage_error("no_such_row", "--row", tr("Row {row} is not among the rows that were read.", row=row))
     findings = list(chat_findings(plan))
     if asked.json:
-        doubts = [finding for finding in findings if finding.code != "what_is_learnt"]
-        told = [{"code": one.code, "severity": one.severity, "message": one.message} for one in doubts]
+        told = [
+            {"code": one.code, "severity": one.severity, "message": one.message}
+            for one in findings
+            if one.code != "what_is_learnt"
+        ]
         say_json({"look": look.to_json(), "findings": told})
         return
     (shown,) = look.shown

@@ -99,7 +99,7 @@ def run_doctor(*, as_json: bool) -> int:
 
 
 def _hardware_rows(machine: Machine) -> Iterator[Row]:
-    """What trainwiz doctor checks, such as shared memory and TF32, stands there."""
+    """What trainwiz doctor checks, such as shared memory, TF32 and the build of torch, stands there."""
     unavailable = machine.unavailable
     yield tr("Machine"), machine.description
     for gpu in machine.gpus:
@@ -112,14 +112,9 @@ def _hardware_rows(machine: Machine) -> Iterator[Row]:
     yield tr("RAM"), tr("{free} of {whole} available", free=free, whole=whole)
     disk = unavailable.get("disk_free_bytes") or tr("{size} free", size=size(machine.disk_free_bytes))
     yield tr("Disk"), tr("{disk} at {path}", disk=disk, path=machine.disk_path)
-    system = f"{machine.platform} {machine.os_version or ''}".strip()
-    yield tr("System"), tr("{system}, on Windows (WSL)", system=system) if machine.wsl else system
     for label, choose in ((tr("Precision"), choose_precision), (tr("Attention"), choose_attention)):
         choice, reason = choose(machine)
         yield label, tr("{origin}: {reason}", origin=choice, reason=reason)
-    version, cuda = machine.libraries.versions.get("torch"), machine.torch_cuda
-    built = f"{version}{tr(', ')}{tr('built for CUDA {version}', version=cuda)}"
-    yield "torch", built if cuda else unavailable.get("torch_cuda", "")
     yield from under(tr("Note"), *machine.notes)
 
 

@@ -103,6 +103,7 @@ class Tools:
         return arguments
 
     def _said(self, *arguments: str) -> str:
+        """What a command prints. Raises ToolError with what it prints where it refuses: findings, each with its remedies."""
         command = [sys.executable, "-P", "-m", "trainwiz.tui", *arguments]
         try:
             done = subprocess.run(
@@ -112,7 +113,7 @@ class Tools:
             raise _refusal(tr("It took longer than {seconds} s.", seconds=f"{LIMIT_S:g}")) from None
         text = done.stdout.decode(errors="replace")
         if done.returncode != EXIT_FINISHED:
-            raise _refusal(_sentences(text) or plain_text(done.stderr.decode(errors="replace"), 2000))
+            raise _refusal(text.strip().rpartition("\n")[2] or plain_text(done.stderr.decode(errors="replace"), 2000))
         return text
 
     def _json(self, *arguments: str) -> Document:
@@ -164,11 +165,10 @@ class Tools:
         none: the run of this folder that trains now, else the newest.
         """
         if what is None:
-            found = self.runs()["runs"]
-            active = [run for run in found if run["status"] in ACTIVE]
+            found = sorted(self.runs()["runs"], key=lambda run: run["status"] not in ACTIVE)
             if not found:
                 raise _refusal(tr("There are no runs in runs/ yet."))
-            what = str((active or found)[0]["path"])
+            what = str(found[0]["path"])
         return self._json("monitor", "--once", "--json", "--", self._place(what))
 
     def start(
@@ -224,31 +224,17 @@ def _refusal(message: str) -> Exception:
     return refusal
 
 
-def _sentences(text: str) -> str:
-    try:
-        findings = json.loads(text.strip().splitlines()[-1])["findings"]
-        return "\n".join(
-            "\n- ".join(
-                [finding["message"], *(f"{one['text']}: {one['command'] or ''}" for one in finding["remedies"])]
-            )
-            for finding in findings
-            if finding["severity"] == "error"
-        )
-    except (ValueError, LookupError, TypeError):
-        return ""
-
-
 def server_of(tools: Tools, *, allow_start: bool, allow_stop: bool) -> MCPServer:
     from mcp.server import MCPServer
     from mcp.types import ToolAnnotations
 
     server = MCPServer("trainwiz", instructions=INSTRUCTIONS, version=product_version(), log_level="WARNING")
-    reads = ToolAnnotations(read_only_hint=True, open_world_hint=False)
-    offered: list[tuple[Any, ToolAnnotations]] = [
-        (tool, reads) for tool in (tools.plan, tools.fit, tools.diagnose, tools.runs, tools.monitor)
+    offered: list[tuple[Any, dict[str, bool]]] = [
+        (tool, {"read_only_hint": True, "open_world_hint": False})
+        for tool in (tools.plan, tools.fit, tools.diagnose, tools.runs, tools.monitor)
     ]
-    offered += [(tools.start, ToolAnnotations(destructive_hint=False))] * allow_start
-    offered += [(tools.stop, ToolAnnotations(destructive_hint=True))] * allow_stop
+    offered += [(tools.start, {"destructive_hint": False})] * allow_start
+    offered += [(tools.stop, {"destructive_hint": True})] * allow_stop
     for tool, hints in offered:
-        server.add_tool(tool, description=inspect.getdoc(tool), annotations=hints)
+        server.add_tool(tool, description=inspect.getdoc(tool), annotations=ToolAnnotations(**hints))
     return server

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from trainwiz.core.plan.result import Choice, Plan
 from trainwiz.core.text import plain_text
 from trainwiz.tui.choices import parse_choices
 from trainwiz.tui.options import wanted_tier
-from trainwiz.tui.output import Row, Waiting, paint, say, say_findings, say_json, say_rows
+from trainwiz.tui.output import Row, Waiting, paint, say, say_findings, say_json, say_rows, under
 from trainwiz.tui.plan_words import (
     batch_lines,
     batch_text,
@@ -131,17 +130,12 @@ def number_rows(plan: Plan, now: datetime) -> Iterator[Row]:
     yield tr("Machine"), machine_text(plan)
     yield tr("Plan"), f"{model_text(plan)} · {data_text(plan)}"
     yield tr("Method"), method_words(plan)
-    yield from _under(tr("Batch"), batch_lines(plan))
-    yield from _under(memory_title(memory.device), (memory_text(plan), *memory_lines(plan)))
+    yield from under(tr("Batch"), *batch_lines(plan))
+    yield from under(memory_title(memory.device), memory_text(plan), *memory_lines(plan))
     yield tr("RAM"), of_disk(memory.host_ram_bytes, memory.host_ram_capacity_bytes)
     yield tr("Disk"), of_disk(memory.disk_bytes, memory.disk_capacity_bytes)
     done = finish_words(plan.time.total_low_s, plan.time.total_high_s, now)
-    yield from _under(tr("Time"), ("   ".join(filter(None, (time_text(plan), done))), *time_lines(plan)))
-
-
-def _under(label: str, texts: Iterable[str]) -> list[Row]:
-    """The first text beside the label, the others below it; empty ones left out."""
-    return [("" if index else label, text) for index, text in enumerate(text for text in texts if text)]
+    yield from under(tr("Time"), "   ".join(filter(None, (time_text(plan), done))), *time_lines(plan))
 
 
 def machine_text(plan: Plan) -> str:
@@ -150,11 +144,7 @@ def machine_text(plan: Plan) -> str:
     nodes = plan.config.engine.nodes
     if nodes > 1:
         words = tr("{n} nodes, each with {machine}", n=nodes, machine=words)
-    if not machine.hypothetical:
-        return words
-    if not any(gpu.catalogue_name for gpu in machine.gpus):
-        return tr("{machine} (as specified or assumed, not this machine)", machine=words)
-    return tr("{machine} (from the GPU catalog, not this machine)", machine=words)
+    return tr("{machine} (not this machine)", machine=words) if machine.hypothetical else words
 
 
 def of_disk(needed: int, capacity: int | None) -> str:
@@ -195,12 +185,10 @@ def best_plan(request: PlanRequest, tier: RefineTier) -> Plan:
     with refining(tier) as refiner:
         with Waiting(tr("reading machine, model and data")):
             gathered = gather(request)
-        return improved(refiner, gathered, tier, limit_s=LIMIT_S, interruptible=True)
+        return improved(refiner, gathered, tier, limit_s=LIMIT_S)
 
 
 # Plans with better figures: a tracer of their own, and what the terminal says meanwhile.
-
-INTERRUPTED = mark("stopped by Ctrl-C before a better estimate was ready")
 
 
 @contextmanager
@@ -222,26 +210,12 @@ def refining(tier: RefineTier) -> Iterator[Refiner]:
         worker.close()
 
 
-def improved(
-    refiner: Refiner, gathered: Gathered, tier: RefineTier, *, limit_s: float | None = None, interruptible: bool = False
-) -> Plan:
-    """The best plan of `tier`; says on the terminal what is under way.
-
-    `limit_s` ends it with what there is. `interruptible`: so does Ctrl-C, which else ends the command.
-    """
-    best = [refiner.plan(gathered)]
+def improved(refiner: Refiner, gathered: Gathered, tier: RefineTier, *, limit_s: float | None = None) -> Plan:
+    """The best plan of `tier`; says on the terminal what is under way. `limit_s` ends it with what there is."""
     with Waiting(tr("estimating")) as waiting:
-
-        def take(plan: Plan) -> None:
-            best[:] = [plan]
-            waiting.say(plan.memory.waiting or tr("estimating"))
-
-        try:
-            return refiner.improve(gathered, take, tier, limit_s=limit_s)
-        except KeyboardInterrupt:
-            if not interruptible:
-                raise
-            return replace(best[0], memory=replace(best[0].memory, waiting=tr(INTERRUPTED)))
+        return refiner.improve(
+            gathered, lambda plan: waiting.say(plan.memory.waiting or tr("estimating")), tier, limit_s=limit_s
+        )
 
 
 # The choices.
@@ -258,7 +232,7 @@ def choice_lines(plan: Plan, *, verbose: bool) -> list[str]:
     ]
     lines = ["", tr("Choices"), *("  " + "  ".join(row).rstrip() for row in aligned(rows))]
     if hidden := len(plan.choices) - len(shown):
-        lines.append("  " + trn("{n} more from the profile: --verbose", "{n} more from the profile: --verbose", hidden))
+        lines.append("  " + tr("{n} more from the profile: --verbose", n=hidden))
     return lines
 
 

@@ -67,23 +67,15 @@ def run_compare(runs: list[str], *, as_json: bool) -> None:
     if as_json:
         say_json(document)
         return
-    names, planned, results = document["runs"], document["planned"], document["results"]
-    settings = [
-        [plain_text(key), *map(_setting, values, planned.get(key, values))]
-        for key, values in document["settings"].items()
-    ] or [[tr("settings"), *(tr("the same") for _ in names)]]
+    names, results = document["runs"], document["results"]
+    settings = [[plain_text(key), *map(_value, values)] for key, values in document["settings"].items()]
+    settings = settings or [[tr("settings"), *(tr("the same") for _ in names)]]
     results["status"] = map(tr, results["status"])
     outcome = [[tr(label), *map(_value, results[key])] for key, label in RESULTS]
     lines = aligned([["", *(plain_text(name, WIDEST_VALUE) for name in names)], *settings, *outcome])
     lines.insert(1 + len(settings), [])
     for line in lines:
         say("  ".join(line).rstrip())
-
-
-def _setting(value: Any, planned: Any) -> str:
-    if value == planned:
-        return _value(value)
-    return tr("{value} (planned {planned})", value=_value(value), planned=_value(planned))
 
 
 def _value(value: Any) -> str:
@@ -208,9 +200,6 @@ def _rows(folder: RunFolder, run: RunDescription) -> Iterator[Row]:
     for found in run.checkpoints:
         good = tr("complete") if found.problem is None else tr("broken: {reason}", reason=plain_text(found.problem))
         yield tr("Checkpoint"), f"{plain_text(found.path.name)}   {good}"
-    for aside in run.set_aside:
-        later = tr("left over when training resumed from an earlier one")
-        yield tr("Set aside"), f"{plain_text(aside.name)}   {tr('incomplete') if aside.why == 'broken' else later}"
     yield from under(tr("Note"), *map(plain_text, state.notes))
     if folder.final_model.is_dir():
         yield tr("Model path"), plain_text(folder.final_model)
