@@ -248,6 +248,7 @@ def _cells(fit: Fit) -> dict[str, str]:
     memory, time = fit.plan.memory, fit.plan.time
     needed, whole = gib(memory.needed_bytes), memory.capacity_bytes
     sign, word, _ = VERDICTS[memory.verdict or "fits"]
+    currency = plain_text(fit.plan.config.planning.currency, 8)
     return {
         mark("model"): plain_text(fit.model, 40),
         mark("size"): short_count(fit.parameters),
@@ -262,7 +263,7 @@ def _cells(fit: Fit) -> dict[str, str]:
         mark("epochs"): epochs(fit.passes),
         mark("tokens"): short_count(time.real_tokens or time.total_tokens),
         "kWh": _range(time.energy_low_kwh, time.energy_high_kwh),
-        mark("cost"): _range(fit.cost[0], fit.cost[2]) if fit.cost else "",
+        mark("cost"): f"{_range(fit.cost[0], fit.cost[2])} {currency}".rstrip() if fit.cost else "",
     }
 
 
@@ -288,36 +289,30 @@ def _head(fits: Fits) -> Iterator[Row]:
 
 
 def _say_table(fits: Fits) -> None:
-    cells = list(map(_cells, fits.rows))
-    names = [name for name in cells[0] if any(row[name] for row in cells)]
-    currency = plain_text(fits.rows[0].plan.config.planning.currency, 8)
-    rows = [["#", *(currency if currency and name == "cost" else tr(name) for name in names)]]
-    rows += [[str(number), *(row[name] for name in names)] for number, row in enumerate(cells, start=1)]
-    right = [0, *(place for place, name in enumerate(names, start=1) if name not in LEFT)]
-    dropped = [1 + names.index(name) for name in DROPPED if name in names]
-    head, *lines = ["  ".join(row).rstrip() for row in fitted(rows, right, dropped)]
-    say(paint(head, "quiet"))
-    for line, fit in zip(lines, fits.rows, strict=True):
-        late = not fit.in_time or fit.plan.memory.verdict != "fits"
-        say(paint(line, "warning") if late else line)
-    for note in _notes(fits):
-        say(note)
-
-
-def _notes(fits: Fits) -> Iterator[str]:
-    """How exact the figures are, licences, and errors of a plan that a start would meet and a download does not cure."""
+    """And below it how exact the figures are, licences, and errors that a start would meet and a download does not cure."""
     from trainwiz.core.plan.gather import NOT_ABOUT_FIT
 
+    cells = list(map(_cells, fits.rows))
+    names = [name for name in cells[0] if any(row[name] for row in cells)]
+    rows = [["#", *map(tr, names)]]
+    rows += [[str(number), *(row[name] for name in names)] for number, row in enumerate(cells, start=1)]
+    right = [0, *(place for place, name in enumerate(names, start=1) if name not in LEFT)]
+    head, *lines = fitted(rows, right, [1 + names.index(name) for name in DROPPED if name in names])
+    say(paint("  ".join(head).rstrip(), "quiet"))
+    for line, fit in zip(lines, fits.rows, strict=True):
+        is_late = not fit.in_time or fit.plan.memory.verdict != "fits"
+        shown = "  ".join(line).rstrip()
+        say(paint(shown, "warning") if is_late else shown)
     said = mark("Memory and time are formula estimates; --tier full traces the memory of the first {count} rows.")
     if any(fit.plan.memory.tier != "analytic" for fit in fits.rows):
         said = mark(
             "Where the verdict says traced, memory is from a trace of the step; everything else is estimated by "
             "formula."
         )
-    yield tr(said, count=TRACED)
+    say(tr(said, count=TRACED))
     if gated := sorted({fit.model for fit in fits.rows if fit.plan.spec is not None and fit.plan.spec.gated}):
-        yield tr("Accept the license on the Hub first: {models}.", models=", ".join(gated))
+        say(tr("Accept the license on the Hub first: {models}.", models=", ".join(gated)))
     for number, fit in enumerate(fits.rows, start=1):
         for finding in fit.plan.errors:
             if finding.code not in NOT_ABOUT_FIT:
-                yield tr("{number}: {message}", number=number, message=plain_text(finding.message, 300))
+                say(tr("{number}: {message}", number=number, message=plain_text(finding.message, 300)))

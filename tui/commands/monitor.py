@@ -121,22 +121,19 @@ def _joined(parts: Iterable[Content]) -> str:
 
 
 def plain_line(snapshot: Snapshot) -> str:
-    """One line: the moment of a replay, status, progress, loss, pace, memory, the worst advice."""
+    """One line: the moment of a replay, status, progress, loss, pace, GPU memory, the worst advice."""
     parts = [tr(snapshot.status), *work_parts(snapshot), *progress_words(snapshot)]
     if snapshot.replayed_s is not None:
         parts.insert(0, moment_words(snapshot.replayed_s, "%Y-%m-%d %H:%M:%S"))
     known = known_metrics(snapshot)
-    name = first_choice(known)
-    if name is not None:
+    if name := first_choice(known):
         parts.append(metric_text(name, known[name]))
-    pace = snapshot.pace.real_tokens_per_s or snapshot.pace.tokens_per_s
-    if pace is not None:
+    if pace := snapshot.pace.real_tokens_per_s or snapshot.pace.tokens_per_s:
         parts.append(tr("{count} tokens/s", count=f"{pace:,.0f}"))
-    used = [gpu for gpu in snapshot.used_gpus if gpu.memory_used_bytes is not None]
-    parts += [f"GPU {gpu.index} {gib(gpu.memory_used_bytes)} GiB" for gpu in used]
-    if not snapshot.used_gpus and snapshot.job_rss_bytes is not None:
-        parts.append(tr("RAM {amount} GiB", amount=gib(snapshot.job_rss_bytes)))
-    urgent = [advice.text for advice in snapshot.advice if advice.level in ("error", "warning")]
+    parts += [
+        f"GPU {gpu.index} {gib(gpu.memory_used_bytes)} GiB" for gpu in snapshot.used_gpus if gpu.memory_used_bytes
+    ]
+    urgent = [advice.text for advice in snapshot.advice if advice.level in ADVICE_WORDS]
     parts += map(plain_text, [*urgent, *snapshot.problems][:1])
     if snapshot.ending is not None and snapshot.status not in ENDED:
         parts.append(plain_text(snapshot.ending.text))
@@ -146,8 +143,8 @@ def plain_line(snapshot: Snapshot) -> str:
 def known_metrics(snapshot: Snapshot) -> dict[str, float]:
     """The last value of each metric that no other line speaks of, the telling ones first."""
     names = dict.fromkeys((*ordered_names(snapshot.metrics), *snapshot.metrics))
-    values = {name: snapshot.metrics[name].last for name in names if name not in ELSEWHERE}
-    return {name: value for name, value in values.items() if value is not None}
+    values = ((name, snapshot.metrics[name].last) for name in names if name not in ELSEWHERE)
+    return {name: value for name, value in values if value is not None}
 
 
 def metric_text(name: str, value: float) -> str:
