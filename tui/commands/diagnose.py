@@ -86,4 +86,4 @@ def _run_at(what: str, path: Path) -> RunFolder | None:
             return run
     if path.name == what:
         return find_run(what)
-    raise usage_error("no_such_path", what, tr("File or folder not found: {path}.", path=repr(plain_text(what))))
+    raise usage_error("no_such_path", what, tr("File or folder not found: {path}.", path=repr(what)))

@@ -131,7 +131,7 @@ def _slurm(config: RunConfig, folder: RunFolder, order: dict[str, str | None]) -
 
 def check_free(path: Path) -> None:
     if os.path.lexists(path):
-        message = tr("{path} already exists and is not overwritten. Choose another name.", path=plain_text(path))
+        message = tr("{path} already exists and is not overwritten. Choose another name.", path=path)
         raise usage_error("output_not_empty", str(path), message)
 
 
@@ -140,7 +140,7 @@ def write_new(path: Path, text: str) -> None:
     try:
         write_atomic(path, text)
     except OSError as error:
-        message = tr("{path} cannot be written: {reason}.", path=plain_text(path), reason=os_reason(error))
+        message = tr("{path} cannot be written: {reason}.", path=path, reason=os_reason(error))
         raise usage_error("output_not_writable", str(path), message) from None
     lines = text.count("\n")
     say(trn("Wrote {path}, {n} line.", "Wrote {path}, {n} lines.", lines, path=plain_text(path)))

@@ -18,7 +18,6 @@ from trainwiz.core.language import mark, tr
 from trainwiz.core.run.state import ACTIVE
 from trainwiz.core.text import plain_text
 from trainwiz.tui.choices import assignments
-from trainwiz.tui.options import BY_NAME
 from trainwiz.tui.output import is_terminal, say
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ def run_mcp(folder: str, *, allow_start: bool, allow_stop: bool) -> int:
         raise CannotRunError(Finding("missing_package", "error", "mcp", message)) from None
     root = Path(folder).expanduser()
     if not root.is_dir():
-        message = tr("{path} is not a folder.", path=repr(plain_text(folder)))
+        message = tr("{path} is not a folder.", path=repr(folder))
         raise usage_error("no_such_path", "FOLDER", message)
     os.chdir(root)
     if is_terminal(sys.stdin):
@@ -93,7 +92,7 @@ class Tools:
         arguments: list[str] = []
         for name, value in choices.items():
             self._check(value)
-            flag = BY_NAME[name].flag if name in BY_NAME else f"--{name.replace('_', '-')}"
+            flag = f"--{name.replace('_', '-')}"
             if isinstance(value, Mapping):
                 arguments += [f"{flag}={one}" for one in assignments(value)]
             elif value is True:

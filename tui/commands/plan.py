@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
@@ -20,6 +19,7 @@ from trainwiz.core.plan.refine import Refiner, RefineTier
 from trainwiz.core.plan.result import Choice, Plan
 from trainwiz.core.text import plain_text
 from trainwiz.tui.choices import parse_choices
+from trainwiz.tui.commands.profiles import say_table, value_words
 from trainwiz.tui.options import wanted_tier
 from trainwiz.tui.output import Row, Waiting, paint, say, say_findings, say_json, say_rows, under
 from trainwiz.tui.plan_words import (
@@ -35,7 +35,7 @@ from trainwiz.tui.plan_words import (
     trained_words,
     unknown_time_words,
 )
-from trainwiz.tui.text import aligned, count, duration_range, gib, short_count
+from trainwiz.tui.text import count, duration_range, gib, short_count
 
 # The plan as a few lines of text, numbers first: what headless shows before it starts.
 
@@ -173,12 +173,23 @@ def run_plan(values: Mapping[str, Any], *, verbose: bool) -> None:
         say_json(plan.to_json())
         return
     say_rows(number_rows(plan, datetime.now()))
-    for line in choice_lines(plan, verbose=verbose):
-        say(line)
+    # All settings, or those that were not simply given by the profile.
+    shown = [choice for choice in plan.choices if verbose or choice.origin in ("detected", "solved", "you")]
+    if shown:
+        say()
+        say(tr("Choices"))
+        say_table([_choice_cells(choice) for choice in shown], head=False)
+    if shown and len(shown) < len(plan.choices):
+        say("  " + tr("{n} more from the profile: --verbose", n=len(plan.choices) - len(shown)))
     findings = sort_findings(plan.findings)
     if findings:
         say()
         say_findings(findings)
+
+
+def _choice_cells(choice: Choice) -> list[str]:
+    value, reason = plain_text(value_words(choice.value), 40), plain_text(tr(choice.reason))
+    return [f"  {choice.key}", value, tr(ORIGIN_WORDS[choice.origin]), reason]
 
 
 def best_plan(request: PlanRequest, tier: RefineTier) -> Plan:
@@ -216,25 +227,3 @@ def improved(refiner: Refiner, gathered: Gathered, tier: RefineTier, *, limit_s:
         return refiner.improve(
             gathered, lambda plan: waiting.say(plan.memory.waiting or tr("estimating")), tier, limit_s=limit_s
         )
-
-
-# The choices.
-
-
-def choice_lines(plan: Plan, *, verbose: bool) -> list[str]:
-    """The choices with who made them; all of them with `verbose`, else those that were not simply given."""
-    shown = [choice for choice in plan.choices if verbose or choice.origin in ("detected", "solved", "you")]
-    if not shown:
-        return []
-    rows = [
-        (choice.key, value_text(choice), tr(ORIGIN_WORDS[choice.origin]), plain_text(tr(choice.reason)))
-        for choice in shown
-    ]
-    lines = ["", tr("Choices"), *("  " + "  ".join(row).rstrip() for row in aligned(rows))]
-    if hidden := len(plan.choices) - len(shown):
-        lines.append("  " + tr("{n} more from the profile: --verbose", n=hidden))
-    return lines
-
-
-def value_text(choice: Choice) -> str:
-    return plain_text(choice.value if isinstance(choice.value, str) else json.dumps(choice.value, default=str), 40)

@@ -32,10 +32,11 @@ from trainwiz.core.run.listing import (
 from trainwiz.core.run.state import Attempt, read_state
 from trainwiz.core.text import moment_words, plain_text
 from trainwiz.tui.choices import checked
+from trainwiz.tui.commands.profiles import say_table
 from trainwiz.tui.headless.ending import benchmark_rows
 from trainwiz.tui.output import Row, Waiting, agreed, say, say_json, say_rows, under
 from trainwiz.tui.run_words import PHASE_SENTENCES, is_long, painted_status, verified_text, wait_words
-from trainwiz.tui.text import aligned, duration, size
+from trainwiz.tui.text import duration, size
 
 # `trainwiz runs list [--all]`.
 
@@ -72,10 +73,7 @@ def run_compare(runs: list[str], *, as_json: bool) -> None:
     settings = settings or [[tr("settings"), *(tr("the same") for _ in names)]]
     results["status"] = map(tr, results["status"])
     outcome = [[tr(label), *map(_value, results[key])] for key, label in RESULTS]
-    lines = aligned([["", *(plain_text(name, WIDEST_VALUE) for name in names)], *settings, *outcome])
-    lines.insert(1 + len(settings), [])
-    for line in lines:
-        say("  ".join(line).rstrip())
+    say_table([["", *(plain_text(name, WIDEST_VALUE) for name in names)], *settings, *outcome])
 
 
 def _value(value: Any) -> str:
