@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import sys
 import time
@@ -45,7 +44,6 @@ from trainwiz.tui.text import (
     duration_range,
     epochs,
     gib,
-    parse_number,
     percent,
     short_count,
 )
@@ -53,7 +51,7 @@ from trainwiz.tui.text import (
 # How long it may take and what it may cost, as it is written.
 
 PRICE, CURRENCY = "planning.energy_price_per_kwh", "planning.currency"
-_AMOUNT = re.compile(r"([\d.,]+)\s*([A-Za-z€$£¥]{0,8})")
+_AMOUNT = re.compile(r"(\d{1,12}(?:\.\d+)?)\s*([A-Za-z€$£¥]{0,8})")
 DAY = "%Y-%m-%d %H:%M"
 
 
@@ -112,18 +110,15 @@ def _amount(flag: str, text: str | None, overrides: dict[str, Any]) -> float | N
     """Its currency becomes that of `overrides`."""
     if not text:
         return None
-    match, amount = _AMOUNT.fullmatch(text.strip()), 0.0
-    with suppress(ValueError):
-        amount = parse_number(match[1]) if match else 0.0
-    if match is None or not 0 < amount < math.inf:
+    match = _AMOUNT.fullmatch(text.strip())
+    if match is None or not float(match[1]):
         sentence = mark("{shown} is not an amount of money; for example 5EUR")
         raise _refused(flag, sentence, shown=repr(plain_text(text, 40)))
-    if currency := match[2]:
-        known = overrides.setdefault(CURRENCY, currency)
-        if known != currency:
-            both = tr(" and ").join((str(known), currency))
-            raise _refused(flag, mark("{currencies} are different currencies"), currencies=both)
-    return amount
+    amount, currency = match.groups()
+    if currency and overrides.setdefault(CURRENCY, currency) != currency:
+        both = tr(" and ").join((str(overrides[CURRENCY]), currency))
+        raise _refused(flag, mark("{currencies} are different currencies"), currencies=both)
+    return float(amount)
 
 
 # The command.

@@ -41,7 +41,7 @@ from trainwiz.tui.text import percent, size
 if TYPE_CHECKING:
     from trainwiz.core.training.model_loading import Speaker
 
-NEW, LEAVE = "/new", ("/exit", "/quit", "/bye")
+NEW = "/new"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ class Conversation:
         if model.kind == "adapter":
             lines.append(tr("Adapter on {base}.", base=model.base_name or ""))
         if self._word == "chat":
-            lines += [self._how_it_is_asked(), _sampling(speaker.sampling) if options.temperature is None else ""]
+            lines.append(self._how_it_is_asked())
         if self._word == "fill":
             lines.append(tr("Write {mask} where a token should be filled in.", mask=speaker.tokenizer.mask_token))
         if self._asks:
@@ -215,10 +215,10 @@ class Conversation:
             # Editing, history and letters of two cells in the line that is typed.
             import readline  # noqa: F401
         with contextlib.suppress(EOFError, KeyboardInterrupt):
-            while (text := input("> ")).strip() not in LEAVE:
+            while True:
+                text = input("> ")
                 if text.strip():
                     yield text
-            return
         say()
 
     def _turn(self, prompt: str) -> bool:
@@ -274,13 +274,6 @@ class Conversation:
                 tokens = "   ".join(f"{plain_text(one['token'])} {percent(one['probability'])}" for one in row)
                 say_rows([(tr("Mask {n}", n=number), tokens)])
         return result
-
-
-def _sampling(own: dict[str, Any]) -> str:
-    if not own:
-        return tr("Greedy decoding: the most likely token each time (--temperature enables sampling).")
-    values = ", ".join(f"{name} {value:g}" for name, value in own.items() if value is not None)
-    return tr("Sampling with the model's own settings: {values} (--temperature 0: greedy).", values=values)
 
 
 def harmless(text: str) -> str:

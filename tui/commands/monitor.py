@@ -248,20 +248,14 @@ def choose(text: str | None, *, ended: bool = False) -> tuple[Target | None, lis
     if text is not None:
         return find_target(text), []
     found = [one for one in list_targets() if not ended or (one.target.kind == "run" and one.status in ENDED)]
-    if found:
-        return default_target(found), found
-    if ended:
-        message = tr("No run in {folder}/ has ended yet: nothing can be replayed.", folder=DEFAULT_ROOT)
-        raise usage_error("nothing_to_replay", "--replay", message)
-    raise usage_error(
-        "no_runs",
-        str(DEFAULT_ROOT),
-        tr(
-            "Nothing is training, and there are no runs in {folder}/ yet. `trainwiz --profile cpu-demo --yes` "
-            "creates one; `trainwiz monitor FOLDER` opens one in another place.",
+    if not found:
+        message = tr(
+            "There is no run in {folder}/ yet to monitor, or to replay once it has ended. `trainwiz --profile cpu-demo "
+            "--yes` creates one; `trainwiz monitor FOLDER` opens one in another place.",
             folder=DEFAULT_ROOT,
-        ),
-    )
+        )
+        raise usage_error("no_runs", str(DEFAULT_ROOT), message)
+    return default_target(found), found
 
 
 def replayed(target: Target, speed: str) -> Target:

@@ -86,23 +86,20 @@ def data_text(plan: Plan) -> str:
 
 
 def memory_text(plan: Plan) -> str:
-    """ "0.6 of 23 GiB host RAM   ✓ fits", or "needs 5.1 of 9.6 GiB on GPU 0 · RTX 3080 10GB   ✓ fits"."""
+    """ "needs 5.1 of 9.6 GiB on GPU 0 · RTX 3080 10GB   ✓ fits"."""
     memory = plan.memory
     if memory.verdict is None and memory.allocated_bytes == 0:
         return tr("unknown (the model size is unknown)")
-    amount = gib(memory.judged_bytes)
-    if memory.capacity_bytes is not None and memory.judged_bytes > memory.capacity_bytes:
+    amount, capacity = gib(memory.judged_bytes), memory.capacity_bytes
+    device = tr("this machine") if memory.device == "host RAM" else plain_text(memory.device)
+    if capacity is not None and memory.judged_bytes > capacity:
         words = mark("needs {needed} GiB, {device} has {total} GiB")
-        device = tr("this machine") if memory.device == "host RAM" else plain_text(memory.device)
-        said = tr(words, needed=amount, device=device, total=gib(memory.capacity_bytes))
-        return f"{said}   {verdict(plan)}".rstrip()
-    if memory.capacity_bytes is not None:
-        amount = tr("{amount} of {whole}", amount=amount, whole=gib(memory.capacity_bytes))
-    if memory.device == "host RAM":
-        where = tr("{amount} GiB RAM", amount=amount)
+        said = tr(words, needed=amount, device=device, total=gib(capacity))
     else:
-        where = tr("needs {amount} GiB on {device}", amount=amount, device=plain_text(memory.device))
-    return f"{where}   {verdict(plan)}".rstrip()
+        if capacity is not None:
+            amount = tr("{amount} of {whole}", amount=amount, whole=gib(capacity))
+        said = tr("needs {amount} GiB on {device}", amount=amount, device=device)
+    return f"{said}   {verdict(plan)}".rstrip()
 
 
 def verdict(plan: Plan) -> str:

@@ -116,15 +116,13 @@ def run_list(*, as_json: bool, words: Sequence[str] = (), guides: bool = False) 
     else:
         say(tr("No matching profile. trainwiz profiles list shows all."))
     if hidden:
-        one = mark("{n} exact-guide profile is hidden: trainwiz profiles list --guides")
-        many = mark("{n} exact-guide profiles are hidden: trainwiz profiles list --guides")
-        say(paint(f"  {trn(one, many, len(hidden))}", "quiet"))
-        say(paint(tr("  Filter by GPU, model or task: trainwiz profiles list 4090"), "quiet"))
+        said = mark("  {n} exact-guide profiles are hidden: trainwiz profiles list --guides")
+        say(paint(tr(said, n=len(hidden)), "quiet"))
     broken = {finding.where.partition(":")[0] for finding in validate_profiles() if finding.severity == "error"}
     if broken:
-        one = mark("{n} profile file has errors: trainwiz profiles validate")
-        many = mark("{n} profile files have errors: trainwiz profiles validate")
-        say(f"! {trn(one, many, len(broken))}")
+        one = mark("! {n} profile file has errors: trainwiz profiles validate")
+        many = mark("! {n} profile files have errors: trainwiz profiles validate")
+        say(trn(one, many, len(broken)))
 
 
 def _list_cells(row: ProfileRow, current: str | None) -> list[str]:
