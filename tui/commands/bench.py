@@ -180,9 +180,5 @@ def turns_words(turns: Turns) -> str:
     verdict = tr(VERDICTS.get(turns.verdict, UNCLEAR))
     if turns.verdict == "faster":
         verdict = tr("faster: --set {setting}", setting=f"{key}={str(value).lower()}")
-    parts = [figures, verdict]
-    saved_s = (turns.step_s or 0.0) * (1 - 1 / turns.gain)
-    if turns.once_s and turns.verdict == "faster" and saved_s > 0:
-        steps, once = count(round(turns.once_s / saved_s) + 1), duration(turns.once_s)
-        parts.append(tr("compiling takes {time}, recovered after {steps} steps", time=once, steps=steps))
-    return tr("{subject}: {result}", subject=subject, result=tr("; ").join(parts))
+    once = tr("compiling takes {time}", time=duration(turns.once_s)) if turns.once_s else ""
+    return tr("{subject}: {result}", subject=subject, result=tr("; ").join(filter(None, (figures, verdict, once))))

@@ -67,10 +67,8 @@ def look(what: str) -> tuple[str, str, str | None, Diagnosis]:
 
         status, found = diagnose_run(run)
         return "run", str(run.path), status, found
-    if path.is_dir():
-        return "folder", str(path), None, of_path.diagnose_folder(path)
-    if path.name == "trainer_state.json":
-        return "trainer", str(path), None, of_path.diagnose_folder(path)
+    if path.is_dir() or path.name == "trainer_state.json":
+        return "folder" if path.is_dir() else "trainer", str(path), None, of_path.diagnose_folder(path)
     return "log", str(path), None, of_path.diagnose_log(path)
 
 

@@ -24,22 +24,18 @@ from trainwiz.tui.options import wanted_tier
 from trainwiz.tui.output import Row, Waiting, paint, say, say_findings, say_json, say_rows, under
 from trainwiz.tui.plan_words import (
     batch_lines,
-    batch_text,
     finish_words,
     memory_lines,
     memory_title,
     method_words,
     of_capacity,
-    run_words,
     time_lines,
     trained_words,
     unknown_time_words,
 )
 from trainwiz.tui.text import count, duration_range, gib, short_count
 
-# The plan as a few lines of text, numbers first: what headless shows before it starts.
-
-GAP = "     "
+# What a run would be, one subject a line: the numbers of `trainwiz plan`.
 
 VERDICTS: dict[str, tuple[str, str, str]] = {
     "fits": ("✓", mark("fits"), "good"),
@@ -54,14 +50,8 @@ TIME_WORDS: dict[str, str] = {
 
 
 def plan_rows(plan: Plan) -> list[Row]:
-    facts = filter(None, (model_text(plan), data_text(plan), batch_text(plan), " = ".join(run_words(plan))))
-    disk = f"{tr('Disk')} {of_disk(plan.memory.disk_bytes, plan.memory.disk_capacity_bytes)}"
-    needs = [memory_text(plan), disk, tr("Time {time}", time=time_text(plan))]
-    return [
-        (tr("Plan"), " · ".join(facts)),
-        (tr("Method"), method_words(plan)),
-        (memory_title(plan.memory.device), GAP.join(needs)),
-    ]
+    """What is shown before a start: of each subject its first line."""
+    return [row for row in number_rows(plan, datetime.now()) if row[0]]
 
 
 def model_text(plan: Plan) -> str:
@@ -115,9 +105,6 @@ def time_text(plan: Plan) -> str:
         return unknown_time_words(plan.time.step_s, plan.model.parameters is not None)
     word = TIME_WORDS.get(plan.time.verdict or "")
     return duration_range(plan.time.total_low_s, plan.time.total_high_s) + (f"   {tr(word)}" if word else "")
-
-
-# What a run would be, one subject a line: the numbers of `trainwiz plan`.
 
 
 def number_rows(plan: Plan, now: datetime) -> Iterator[Row]:
