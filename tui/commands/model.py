@@ -35,7 +35,18 @@ from trainwiz.core.processes import heavy_imports, wait_briefly
 from trainwiz.core.text import plain_text
 from trainwiz.tui.choices import checked
 from trainwiz.tui.commands.exchange import check_free, write_new
-from trainwiz.tui.output import agreed, handling, is_terminal, paint, say, say_findings, say_json, say_rows, under
+from trainwiz.tui.output import (
+    Waiting,
+    agreed,
+    handling,
+    is_terminal,
+    paint,
+    say,
+    say_findings,
+    say_json,
+    say_rows,
+    under,
+)
 from trainwiz.tui.text import percent, size
 
 if TYPE_CHECKING:
@@ -65,16 +76,15 @@ def run_speech(word: str, path: str, **given: Any) -> int:
     options = SpeechOptions(**given)
     model = find_model(path, options.base)
     _check(word, path, model, options)
-    if not options.as_json and is_terminal(sys.stderr):
-        say(tr("Loading {name}…", name=plain_text(model.name)), sys.stderr)
-    load_libraries()
-    from trainwiz.core.training.model_loading import load
-    from trainwiz.core.training.speak import in_words
-
     languages = {"model.source_language": options.source_language, "model.target_language": options.target_language}
     values = {key: value for key, value in languages.items() if value}
-    with in_words(), contextlib.redirect_stdout(sys.stderr):
-        speaker = load(model, options.bits, cpu=options.cpu, compare=options.compare, values=values)
+    with Waiting(tr("Loading {name}…", name=model.name)):
+        load_libraries()
+        from trainwiz.core.training.model_loading import load
+        from trainwiz.core.training.speak import in_words
+
+        with in_words(), contextlib.redirect_stdout(sys.stderr):
+            speaker = load(model, options.bits, cpu=options.cpu, compare=options.compare, values=values)
     talk = Conversation(word, speaker, options)
     talk.introduce()
     return talk.run()
@@ -293,16 +303,12 @@ def run_merge(path: str, to: str, *, dtype: str | None, base: str | None, as_jso
     dtype = checked("--dtype", dtype or DTYPES.get(model.dtype, "fp32"), tuple(DTYPES.values()))
     check_free(place)
 
-    def tell(part: str) -> None:
-        if not as_json and is_terminal(sys.stderr):
-            say(f"{part}…", sys.stderr)
-
     load_libraries()
     from trainwiz.core.training.model_loading import merge
     from trainwiz.core.training.speak import in_words
 
-    with in_words():
-        found = merge(model, place, dtype, tell)
+    with in_words(), Waiting(model.name) as waiting:
+        found = merge(model, place, dtype, waiting.say)
     if as_json:
         say_json({"path": str(place), "base": str(model.base), **found})
         return

@@ -222,10 +222,6 @@ def run_save(choices: Mapping[str, Any], name: str, extends: str | None) -> None
         say_json(saved.to_json())
         return
     say(tr("✓ Saved {name}: {file}", name=plain_text(saved.name), file=plain_text(saved.file)))
-    if saved.extends is not None:
-        say_rows([(f"  {tr('extends')}", plain_text(saved.extends))], LABEL_WIDTH)
-    rows = [[f"  hardware.{key}", plain_text(str(value)), ""] for key, value in saved.hardware.items()]
-    rows += value_rows(saved)
-    if rows:
-        say_table(rows, head=False)
+    if saved.values:
+        say_table(value_rows(saved), head=False)
     say(tr("  Use it in this folder: trainwiz profiles use {name}", name=plain_text(saved.name)))

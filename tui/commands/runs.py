@@ -206,22 +206,20 @@ def _rows(folder: RunFolder, run: RunDescription) -> Iterator[Row]:
 
 def _attempt(attempt: Attempt, run: RunDescription) -> Iterator[str]:
     """When it was and how it ended, and what was done by trainwiz; of the last one the end of the run is told elsewhere."""
-    state, ended_s = run.state, attempt.ended_s
-    is_last = attempt is state.attempts[-1]
-    if is_last and ended_s is None:
-        ended_s = time.time() if state.is_active else state.ended_s
+    state = run.state
+    ended_s = attempt.ended_s or state.ended_s or time.time()
     yield tr(
         "{moment}, from {origin}, {time}: {status}",
         moment=moment_words(attempt.started_s),
         origin=attempt.resume or tr("the beginning"),
-        time=duration(max(0.0, (ended_s or attempt.started_s) - attempt.started_s)),
+        time=duration(max(0.0, ended_s - attempt.started_s)),
         status=tr(attempt.status or state.status),
     )
     if attempt.because is not None:
         yield tr("started automatically by trainwiz: {cause}", cause=cause_words(attempt))
     yield from change_words(attempt.changes, run.batch)
     yield from attempt.set_aside
-    if not (is_last and state.exit is not None):
+    if state.exit is None or attempt is not state.attempts[-1]:
         yield str((attempt.exit or {}).get("message") or "")
         yield attempt.not_retried or ""
 
