@@ -23,6 +23,7 @@ from trainwiz.tui.choices import parse_choices
 from trainwiz.tui.commands.plan import model_text
 from trainwiz.tui.commands.profiles import value_words
 from trainwiz.tui.output import Row, Waiting, interrupted_by_signals, say, say_json, say_rows, under
+from trainwiz.tui.plan_words import batch_text
 from trainwiz.tui.text import count, duration, duration_range, size
 
 
@@ -64,8 +65,7 @@ def keep(result: ProbeResult) -> str:
     try:
         append(result.measurement)
     except OSError as error:
-        said = mark("Could not save the measurement to {path}: {reason}.")
-        return tr(said, path=history_path(), reason=os_reason(error))
+        return tr("Could not save the measurement to {path}: {reason}.", path=history_path(), reason=os_reason(error))
     return ""
 
 
@@ -141,13 +141,7 @@ def _say_compared(plan: Plan, compared: Sequence[Turns], *, as_json: bool) -> No
     if as_json:
         say_json({"comparison": {**figures, "alternatives": [asdict(turns) for turns in compared]}})
         return
-    own = tr(
-        "{model}, {batch} sequences of at most {length} tokens, in {precision}",
-        model=model_text(plan),
-        batch=f"{count(figures['micro_batch'])} × {count(figures['accumulation'])}",
-        length=count(figures["length"]),
-        precision=figures["precision"],
-    )
+    own = f"{model_text(plan)} · {batch_text(plan)} · {figures['precision']}"
     say_rows([(tr("Compared"), own), *((tr(TITLES[turns.key]), turns_words(turns)) for turns in compared)])
 
 

@@ -71,10 +71,9 @@ def answer_shell(words: Sequence[str], shell: str) -> int:
             if shell == "bash":
                 # Behind an open quote the shell takes a value as it is.
                 say(value if words[-1][:1] in ("'", '"') else re.sub(r"([^\w@%+=:,./-])", r"\\\1", value))
-            elif shell == "zsh":
-                say(value.replace(":", "\\:") + (f":{plain_text(about, 80)}" if about else ""))
             else:
-                say(value + (f"\t{plain_text(about, 80)}" if about else ""))
+                value, separator = (value.replace(":", "\\:"), ":") if shell == "zsh" else (value, "\t")
+                say(separator.join(filter(None, (value, plain_text(about, 80)))))
     return EXIT_FINISHED
 
 

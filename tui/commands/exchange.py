@@ -104,9 +104,7 @@ def _script(config: RunConfig, folder: RunFolder, main: str | None) -> str:
     nodes = config.engine.nodes
     address = parse_address(main) if main is not None else Address(PLACEHOLDER)
     said = [tr("Run each command on its own node, in any order. All nodes must see this folder at the same path.")]
-    if nodes == 1:
-        said = [tr("This run uses one node.")]
-    elif main is None:
+    if main is None and nodes > 1:
         said.append(tr("Replace NODE0 with the address of the first node, or set it: --main HOST:PORT."))
     lines = [f"# {sentence}" for sentence in said]
     for node, command in enumerate(node_commands(config, folder.path.resolve(), address)):

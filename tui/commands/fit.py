@@ -175,8 +175,9 @@ def traced(refiner: Refiner, fits: Fits, tier: RefineTier) -> Fits:
     with Waiting("") as waiting, suppress(KeyboardInterrupt):
 
         def better(gathered: Gathered) -> Plan:
-            said = mark("tracing row {number} of {most}; press Ctrl-C to choose now")
-            waiting.say(tr(said, number=next(numbers), most=most))
+            waiting.say(
+                tr("tracing row {number} of {most}; press Ctrl-C to choose now", number=next(numbers), most=most)
+            )
             return refiner.improve(gathered, lambda plan: None, tier, limit_s=max(0.0, end - time.monotonic()))
 
         for found in improved(fits, better):
@@ -278,8 +279,10 @@ def _head(fits: Fits) -> Iterator[Row]:
     if fits.rows[0].limit_s is not None:
         seconds, cost, currency = question.limit.seconds, question.limit.cost, first.config.planning.currency
         limit = duration(seconds) if cost is None else f"{cost:g} {plain_text(currency, 8)}"
-        each = mark("{limit}; each row below is planned for {passes}, or for what it allows")
-        yield tr("Limit"), tr(each, limit=limit, passes=passes)
+        yield (
+            tr("Limit"),
+            tr("{limit}; each row below is planned for {passes}, or for what it allows", limit=limit, passes=passes),
+        )
     yield tr("Best"), tr(RULES[question.rule], passes=passes)
 
 

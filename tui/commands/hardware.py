@@ -27,11 +27,6 @@ STATUSES = {
     "spare": ("·", mark("missing"), "quiet"),
 }
 """Of a check: its sign, its word and its colour."""
-READY = {
-    "cpu": mark("✓ This machine can train, on the CPU."),
-    "cuda": mark("✓ This machine can train, on the GPU."),
-    "mps": mark("✓ This machine can train, on the Apple GPU."),
-}
 
 
 def run_hardware(*, as_json: bool, measure: bool = False) -> int:
@@ -67,8 +62,10 @@ def _measure(machine: Machine) -> None:
 
 def _rates_rows(kept: Sequence[Rates]) -> Iterator[Row]:
     if not kept:
-        said = mark("not measured with these library versions; run trainwiz hardware --measure (a few seconds)")
-        yield tr("Performance"), tr(said)
+        yield (
+            tr("Performance"),
+            tr("not measured with these library versions; run trainwiz hardware --measure (a few seconds)"),
+        )
     for rates in kept:
         best = {one.format: one.flops_per_s for one in sorted(rates.products, key=lambda one: one.flops_per_s)}
         products = [f"{format} {flops / 1e12:.3g} TFLOP/s" for format, flops in best.items()]
@@ -155,4 +152,5 @@ def _verdict(machine: Machine, ready: bool) -> str:
         return tr("✗ This machine can't train yet. See the lines marked ✗ above.")
     if machine.accelerator == "cuda" and machine.torch_cuda is None:
         return tr("! Training runs on the CPU: the installed PyTorch can't use the GPU.")
-    return tr(READY[machine.accelerator])
+    device = {"cuda": "GPU", "mps": "Apple GPU"}.get(machine.accelerator, "CPU")
+    return tr("✓ This machine can train, on the {device}.", device=device)

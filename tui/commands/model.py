@@ -382,8 +382,10 @@ def run_push(path: str, repo: str, *, public: bool, yes: bool, base: str | None)
     upload = plan_upload(find_model(path), repo, public=public, base=base)
     seen, account = tr("public") if public else tr("private"), tr("as {name}", name=plain_text(check_account()))
     sizes = {file.name: size(file.stat().st_size) for file in upload.files}
-    made = mark("{size}, generated for the upload")
-    sizes |= {name: tr(made, size=size(len(text.encode()))) for name, text in upload.written.items()}
+    sizes |= {
+        name: tr("{size}, generated for the upload", size=size(len(text.encode())))
+        for name, text in upload.written.items()
+    }
     files = (f"{plain_text(name)}   {words}" for name, words in sizes.items())
     say_rows(under(tr("To"), f"{plain_text(repo)} · {seen} · {account}", *files))
     say_rows(under(tr("Skipped"), plain_text(", ".join(upload.left))))

@@ -85,8 +85,8 @@ GAP = "   "
 
 
 def summary_rows(snapshot: Snapshot) -> list[Row]:
-    """What is known of each subject, in the order of reading."""
-    return [row for row in _rows(snapshot) if row[1]]
+    """What is known of each subject, in the order of reading; what others wrote is plain."""
+    return [(label, plain_text(text)) for label, text in _rows(snapshot) if text]
 
 
 def _rows(snapshot: Snapshot) -> Iterator[Row]:
@@ -101,19 +101,19 @@ def _rows(snapshot: Snapshot) -> Iterator[Row]:
         answer = plain_text(answer_text(prompt.newest), LONGEST_ANSWER)
         yield "", f"{answer_label(prompt.newest)}{GAP}{answer}"
     yield tr("Speed"), _joined((*step_parts(snapshot), *token_parts(snapshot)))
-    yield tr("Engine"), plain_text(snapshot.engine.get("actual") or "")
+    yield tr("Engine"), str(snapshot.engine.get("actual") or "")
     if snapshot.host.sample or snapshot.used_gpus:
         yield from ((label, _joined(parts)) for label, parts in device_parts(snapshot))
         yield tr("Host"), _joined(host_parts(snapshot))
-    yield from under(tr("Problem"), *map(plain_text, snapshot.problems))
+    yield from under(tr("Problem"), *snapshot.problems)
     for advice in snapshot.advice:
         text = tr(ADVICE_WORDS.get(advice.level, "{text}"), text=advice.text)
-        yield from under(tr("Advice"), plain_text(text), plain_text(advice.remedy or ""))
+        yield from under(tr("Advice"), text, advice.remedy)
     if snapshot.source != "run":
-        yield from under(tr("Read from"), *map(plain_text, snapshot.read_from[:MOST_FILES]))
+        yield from under(tr("Read from"), *snapshot.read_from[:MOST_FILES])
     if snapshot.ending is not None:
-        yield from under(tr("End"), plain_text(snapshot.ending.text), plain_text(snapshot.not_retried or ""))
-        yield tr("Next"), plain_text(snapshot.ending.remedy or "")
+        yield from under(tr("End"), snapshot.ending.text, snapshot.not_retried)
+        yield tr("Next"), snapshot.ending.remedy or ""
 
 
 def _joined(parts: Iterable[Content]) -> str:
@@ -134,10 +134,10 @@ def plain_line(snapshot: Snapshot) -> str:
         f"GPU {gpu.index} {gib(gpu.memory_used_bytes)} GiB" for gpu in snapshot.used_gpus if gpu.memory_used_bytes
     ]
     urgent = [advice.text for advice in snapshot.advice if advice.level in ADVICE_WORDS]
-    parts += map(plain_text, [*urgent, *snapshot.problems][:1])
+    parts += [*urgent, *snapshot.problems][:1]
     if snapshot.ending is not None and snapshot.status not in ENDED:
-        parts.append(plain_text(snapshot.ending.text))
-    return GAP.join(parts)
+        parts.append(snapshot.ending.text)
+    return plain_text(GAP.join(parts))
 
 
 def known_metrics(snapshot: Snapshot) -> dict[str, float]:
@@ -218,8 +218,7 @@ def run_monitor(
         if not (is_terminal(sys.stdin) and is_terminal(sys.stdout)):
             message = tr("The live monitor needs a terminal; without one use --once, --plain or --json.")
             raise usage_error("no_terminal", "terminal", message)
-        every_s = SCREEN_INTERVAL_S if interval_s is None else interval_s
-        return show_screen(target, readonly=readonly, interval_s=every_s, replay=replay)
+        return show_screen(target, readonly=readonly, interval_s=interval_s or SCREEN_INTERVAL_S, replay=replay)
     if target is None:
         if as_json:
             say_json({"targets": [one.to_json() for one in found]})
@@ -227,7 +226,7 @@ def run_monitor(
             say_targets(found)
         return 0
     if plain and not once:
-        return follow(target, as_json=as_json, interval_s=PLAIN_INTERVAL_S if interval_s is None else interval_s)
+        return follow(target, as_json=as_json, interval_s=interval_s or PLAIN_INTERVAL_S)
     snapshot = look(target)
     if as_json:
         say_json(snapshot.to_json())

@@ -83,8 +83,7 @@ def memory_text(plan: Plan) -> str:
     amount, capacity = gib(memory.judged_bytes), memory.capacity_bytes
     device = tr("this machine") if memory.device == "host RAM" else plain_text(memory.device)
     if capacity is not None and memory.judged_bytes > capacity:
-        words = mark("needs {needed} GiB, {device} has {total} GiB")
-        said = tr(words, needed=amount, device=device, total=gib(capacity))
+        said = tr("needs {needed} GiB, {device} has {total} GiB", needed=amount, device=device, total=gib(capacity))
     else:
         if capacity is not None:
             amount = tr("{amount} of {whole}", amount=amount, whole=gib(capacity))
@@ -172,8 +171,8 @@ def run_plan(values: Mapping[str, Any], *, verbose: bool) -> None:
 
 
 def _choice_cells(choice: Choice) -> list[str]:
-    value, reason = plain_text(value_words(choice.value), 40), plain_text(tr(choice.reason))
-    return [f"  {choice.key}", value, tr(ORIGIN_WORDS[choice.origin]), reason]
+    value = plain_text(value_words(choice.value), 40)
+    return [f"  {choice.key}", value, tr(ORIGIN_WORDS[choice.origin]), tr(choice.reason)]
 
 
 def best_plan(request: PlanRequest, tier: RefineTier) -> Plan:

@@ -41,9 +41,7 @@ def card_words(gpu: str | None, count: int) -> str:
 def value_rows(profile: Profile | SavedProfile) -> list[list[str]]:
     """key, value, why."""
     reasons = profile.reasons
-    return [
-        [f"  {key}", value_words(value), plain_text(tr(reasons.get(key, "")))] for key, value in profile.values.items()
-    ]
+    return [[f"  {key}", value_words(value), tr(reasons.get(key, ""))] for key, value in profile.values.items()]
 
 
 CLAIMS = {
@@ -85,7 +83,9 @@ def _source(source: dict[str, Any]) -> str:
 
 
 def say_table(rows: Sequence[Sequence[str]], right: frozenset[int] = frozenset(), *, head: bool = True) -> None:
-    """Columns of text. The last column wraps under itself on a terminal; `head` makes the first row quiet."""
+    """Columns of text, plain whoever wrote it. The last column wraps under itself on a terminal; `head` makes the first
+    row quiet."""
+    rows = [list(map(plain_text, row)) for row in rows]
     starts = ["  ".join([*start, ""]) for start in aligned([row[:-1] for row in rows], right)]
     lines = [(start, row[-1]) for start, row in zip(starts, rows, strict=True)]
     if head:
@@ -116,8 +116,7 @@ def run_list(*, as_json: bool, words: Sequence[str] = (), guides: bool = False) 
     else:
         say(tr("No matching profile. trainwiz profiles list shows all."))
     if hidden:
-        said = mark("  {n} exact-guide profiles are hidden: trainwiz profiles list --guides")
-        say(paint(tr(said, n=len(hidden)), "quiet"))
+        say(paint(tr("  {n} exact-guide profiles are hidden: trainwiz profiles list --guides", n=len(hidden)), "quiet"))
     broken = {finding.where.partition(":")[0] for finding in validate_profiles() if finding.severity == "error"}
     if broken:
         one = mark("! {n} profile file has errors: trainwiz profiles validate")
@@ -128,9 +127,9 @@ def run_list(*, as_json: bool, words: Sequence[str] = (), guides: bool = False) 
 def _list_cells(row: ProfileRow, current: str | None) -> list[str]:
     return [
         "▸" if row.name == current else "",
-        plain_text(row.name),
+        row.name,
         card_words(row.gpu, row.num_gpus),
-        plain_text(row.model),
+        row.model,
         count(row.effective_samples),
         count(row.effective_tokens),
         tr("✓ yes") if row.fits_here else tr("✗ no"),
@@ -184,8 +183,13 @@ def run_diff(a: str, b: str, *, as_json: bool) -> None:
         say_json({"first": first.name, "second": second.name, "changes": [change.to_json() for change in changes]})
         return
     if not changes:
-        same = mark("{first} and {second} have the same values.")
-        say(tr(same, first=plain_text(first.name), second=plain_text(second.name)))
+        say(
+            tr(
+                "{first} and {second} have the same values.",
+                first=plain_text(first.name),
+                second=plain_text(second.name),
+            )
+        )
         return
     table = [[tr("key"), first.name, second.name, tr("why")]]
     for change in changes:
@@ -193,7 +197,7 @@ def run_diff(a: str, b: str, *, as_json: bool) -> None:
             size(value) if change.key == "hardware.ram_bytes" and value is not None else value_words(value)
             for value in (change.first, change.second)
         ]
-        table.append([plain_text(change.key), *values, plain_text(tr(change.reason))])
+        table.append([change.key, *values, tr(change.reason)])
     say_table(table)
 
 

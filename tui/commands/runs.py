@@ -69,7 +69,7 @@ def run_compare(runs: list[str], *, as_json: bool) -> None:
         say_json(document)
         return
     names, results = document["runs"], document["results"]
-    settings = [[plain_text(key), *map(_value, values)] for key, values in document["settings"].items()]
+    settings = [[key, *map(_value, values)] for key, values in document["settings"].items()]
     settings = settings or [[tr("settings"), *(tr("the same") for _ in names)]]
     results["status"] = map(tr, results["status"])
     outcome = [[tr(label), *map(_value, results[key])] for key, label in RESULTS]
@@ -178,7 +178,9 @@ def run_show(run: str, *, as_json: bool) -> None:
     if as_json:
         say_json(described.to_json())
         return
-    say_rows(_rows(folder, described), LABEL_WIDTH)
+    status = described.state.status
+    say_rows([(tr("State"), painted_status(status, tr(status)))], LABEL_WIDTH)
+    say_rows([(label, plain_text(text)) for label, text in _rows(folder, described)], LABEL_WIDTH)
 
 
 def _rows(folder: RunFolder, run: RunDescription) -> Iterator[Row]:
@@ -186,22 +188,21 @@ def _rows(folder: RunFolder, run: RunDescription) -> Iterator[Row]:
     from trainwiz.tui.commands.monitor import look, summary_rows
 
     state = run.state
-    yield tr("Run"), plain_text(run.summary.name)
-    yield tr("State"), painted_status(state.status, tr(state.status))
-    profile = tr("profile {name}", name=plain_text(state.profile or tr("none")))
-    yield tr("Model"), f"{plain_text(state.model or tr('unknown'))} · {profile}"
+    yield tr("Run"), run.summary.name
+    profile = tr("profile {name}", name=state.profile or tr("none"))
+    yield tr("Model"), f"{state.model or tr('unknown')} · {profile}"
     yield from summary_rows(look(Target.of_run(folder)))
     if is_benchmark(folder) and not state.is_active:
         yield from benchmark_rows(benchmark_of(folder))
     for attempt in state.attempts:
-        yield from under(tr("Attempt {number}", number=attempt.number), *map(plain_text, _attempt(attempt, run)))
+        yield from under(tr("Attempt {number}", number=attempt.number), *_attempt(attempt, run))
     for found in run.checkpoints:
-        good = tr("complete") if found.problem is None else tr("broken: {reason}", reason=plain_text(found.problem))
-        yield tr("Checkpoint"), f"{plain_text(found.path.name)}   {good}"
-    yield from under(tr("Note"), *map(plain_text, state.notes))
+        good = tr("complete") if found.problem is None else tr("broken: {reason}", reason=found.problem)
+        yield tr("Checkpoint"), f"{found.path.name}   {good}"
+    yield from under(tr("Note"), *state.notes)
     if folder.final_model.is_dir():
-        yield tr("Model path"), plain_text(folder.final_model)
-    yield tr("Folder"), plain_text(folder.path)
+        yield tr("Model path"), str(folder.final_model)
+    yield tr("Folder"), str(folder.path)
 
 
 def _attempt(attempt: Attempt, run: RunDescription) -> Iterator[str]:
