@@ -12,7 +12,7 @@ from trainwiz.core.errors import EXIT_FINISHED
 from trainwiz.core.language import tr
 from trainwiz.core.text import plain_text
 from trainwiz.tui.cli import COMPLETE
-from trainwiz.tui.options import COMMON, OPTIONS, Option
+from trainwiz.tui.options import OPTIONS, Option
 from trainwiz.tui.output import say
 from trainwiz.tui.subcommands import BY_WORDS, GROUPS, Own, below, top_commands
 
@@ -122,7 +122,7 @@ def _options(path: str) -> dict[str, Option | Own]:
     own: Sequence[Option | Own] = () if path else OPTIONS
     if command is not None:
         own = (*command.options, *command.choices)
-    found: dict[str, Option | Own] = {left.partition(" ")[0]: Own(left, words) for left, words in COMMON}
+    found: dict[str, Option | Own] = {}
     for one in own:
         found[one.flag] = one
         if isinstance(one, Option) and one.kind == "switch":

@@ -18,7 +18,7 @@ from trainwiz.core.importing.gather import (
     save_import,
     text_of,
 )
-from trainwiz.core.language import tr, trn
+from trainwiz.core.language import tr
 from trainwiz.core.run.folder import RunFolder, read_json, write_atomic
 from trainwiz.core.run.listing import find_run
 from trainwiz.core.text import numbers_finite, object_in, plain_text, whole_in
@@ -140,5 +140,4 @@ def write_new(path: Path, text: str) -> None:
     except OSError as error:
         message = tr("{path} cannot be written: {reason}.", path=path, reason=os_reason(error))
         raise usage_error("output_not_writable", str(path), message) from None
-    lines = text.count("\n")
-    say(trn("Wrote {path}, {n} line.", "Wrote {path}, {n} lines.", lines, path=plain_text(path)))
+    say(tr("Wrote {path}.", path=plain_text(path)))

@@ -276,13 +276,6 @@ def _head(fits: Fits) -> Iterator[Row]:
         what += tr(" ({why}; change it with --task)", why=plain_text(fits.told.why, 200))
     yield tr("Data"), what
     yield tr("Machine"), machine_text(first)
-    if fits.rows[0].limit_s is not None:
-        seconds, cost, currency = question.limit.seconds, question.limit.cost, first.config.planning.currency
-        limit = duration(seconds) if cost is None else f"{cost:g} {plain_text(currency, 8)}"
-        yield (
-            tr("Limit"),
-            tr("{limit}; each row below is planned for {passes}, or for what it allows", limit=limit, passes=passes),
-        )
     yield tr("Best"), tr(RULES[question.rule], passes=passes)
 
 

@@ -123,16 +123,16 @@ def _gpu_texts(gpu: Gpu) -> tuple[str, str]:
     if gpu.memory_total_bytes is None:
         reason = gpu.unavailable.get("memory_total_bytes") or tr("not reported")
         memory = tr("memory unknown ({reason})", reason=reason)
-    facts = [gpu_label(gpu), memory]
-    if gpu.compute_capability:
-        facts.append(f"sm {gpu.compute_capability}")
-    if gpu.driver:
-        facts.append(tr("driver {version}", version=gpu.driver))
-    if gpu.mig == "enabled":
-        facts.append(tr("MIG {state}", state=tr(gpu.mig)))
-    elif not gpu.visible:
-        facts.append(tr("hidden from programs"))
-    return tr(", ").join(facts), tr("interconnect: {links}", links=", ".join(gpu.links)) if gpu.links else ""
+    facts = (
+        gpu_label(gpu),
+        memory,
+        f"sm {gpu.compute_capability}" if gpu.compute_capability else "",
+        tr("driver {version}", version=gpu.driver) if gpu.driver else "",
+        "MIG" if gpu.mig == "enabled" else "",
+        "" if gpu.visible else tr("hidden from programs"),
+    )
+    links = tr("interconnect: {links}", links=", ".join(gpu.links)) if gpu.links else ""
+    return tr(", ").join(filter(None, facts)), links
 
 
 def _say_check(check: Check) -> None:

@@ -381,14 +381,11 @@ def run_model_export(path: str, *, to: str | None, merged: str | None, **targets
 def run_push(path: str, repo: str, *, public: bool, yes: bool, base: str | None) -> None:
     upload = plan_upload(find_model(path), repo, public=public, base=base)
     seen, account = tr("public") if public else tr("private"), tr("as {name}", name=plain_text(check_account()))
-    sizes = {file.name: size(file.stat().st_size) for file in upload.files}
-    sizes |= {
-        name: tr("{size}, generated for the upload", size=size(len(text.encode())))
-        for name, text in upload.written.items()
-    }
-    files = (f"{plain_text(name)}   {words}" for name, words in sizes.items())
-    say_rows(under(tr("To"), f"{plain_text(repo)} · {seen} · {account}", *files))
-    say_rows(under(tr("Skipped"), plain_text(", ".join(upload.left))))
+    rows = [
+        (tr("To"), f"{plain_text(repo)} · {seen} · {account}"),
+        (tr("Files"), plain_text(", ".join([*(file.name for file in upload.files), *upload.written]))),
+    ]
+    say_rows([*rows, *under(tr("Skipped"), plain_text(", ".join(upload.left)))])
     question = tr("Upload {amount} to {repo}? [y/N] ", amount=size(upload.size), repo=plain_text(upload.repo))
     if not yes and not agreed(question, tr("Uploading needs confirmation; add --yes.")):
         say(tr("Nothing was uploaded."))

@@ -13,7 +13,7 @@ from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import sort_findings
 from trainwiz.core.history.measurement import load
 from trainwiz.core.history.rates import kept_rates
-from trainwiz.core.language import mark, tr, trn
+from trainwiz.core.language import mark, tr
 from trainwiz.core.plan.gather import Gathered, gather
 from trainwiz.core.plan.refine import Refiner, RefineTier
 from trainwiz.core.plan.result import Choice, Plan
@@ -123,7 +123,7 @@ def number_rows(plan: Plan, now: datetime) -> Iterator[Row]:
 
 def machine_text(plan: Plan) -> str:
     machine = plan.machine
-    words = plain_text(machine.description or trn("{n} core", "{n} cores", machine.cpu_cores))
+    words = plain_text(machine.description)
     nodes = plan.config.engine.nodes
     if nodes > 1:
         words = tr("{n} nodes, each with {machine}", n=nodes, machine=words)
