@@ -47,6 +47,7 @@ def say_targets(found: Sequence[Found]) -> None:
 
 def row_of(found: Found, now_s: float) -> tuple[str, str, str, str, str, str]:
     cards = f"GPU {', '.join(map(str, found.gpus))}" if found.gpus else ""
+    since = duration(max(0.0, now_s - (found.started_s or now_s)))
     what = " · ".join(filter(None, (tr(SOURCES.get(found.target.kind, "")), found.what, cards)))
     return (
         plain_text(name_to_give(found)),
@@ -54,7 +55,8 @@ def row_of(found: Found, now_s: float) -> tuple[str, str, str, str, str, str]:
         steps_of(found.step, found.max_steps),
         "-" if found.loss is None else f"{found.loss:.4g}",
         plain_text(what, WIDEST_WHAT) or "-",
-        "-" if found.started_s is None else tr("{time} ago", time=duration(max(0.0, now_s - found.started_s))),
+        # A run that was written and never started has the time of its folder.
+        "-" if found.started_s is None or found.status == "prepared" else tr("{time} ago", time=since),
     )
 
 

@@ -179,7 +179,8 @@ def run_show(run: str, *, as_json: bool) -> None:
         say_json(described.to_json())
         return
     status = described.state.status
-    say_rows([(tr("State"), painted_status(status, tr(status)))], LABEL_WIDTH)
+    name = plain_text(described.summary.name)
+    say_rows([(tr("Run"), name), (tr("State"), painted_status(status, tr(status)))], LABEL_WIDTH)
     say_rows([(label, plain_text(text)) for label, text in _rows(folder, described)], LABEL_WIDTH)
 
 
@@ -188,7 +189,6 @@ def _rows(folder: RunFolder, run: RunDescription) -> Iterator[Row]:
     from trainwiz.tui.commands.monitor import look, summary_rows
 
     state = run.state
-    yield tr("Run"), run.summary.name
     profile = tr("profile {name}", name=state.profile or tr("none"))
     yield tr("Model"), f"{state.model or tr('unknown')} · {profile}"
     yield from summary_rows(look(Target.of_run(folder)))
