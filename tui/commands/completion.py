@@ -112,8 +112,11 @@ def _offered(done: Sequence[str], typed: str) -> Iterable[Candidate]:
     if path not in BY_WORDS:
         known = below(path) if path else top_commands().items()
         return ((name, tr(says)) for name, says in known)
-    arguments = BY_WORDS[path].arguments[place:] or BY_WORDS[path].arguments[-1:]
-    return _listed(*(name for one in arguments[:1] for name in (f"{path} {one.metavar}", one.metavar)))
+    arguments = BY_WORDS[path].arguments
+    if not arguments:
+        return ()
+    name = arguments[min(place, len(arguments) - 1)].metavar
+    return _listed(f"{path} {name}", name)
 
 
 def _options(path: str) -> dict[str, Option | Own]:

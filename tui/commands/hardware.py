@@ -91,7 +91,13 @@ def run_doctor(*, as_json: bool) -> int:
         for note in machine.notes:
             say(f"· {plain_text(note)}")
         say()
-        say(_verdict(machine, ready))
+        device = {"cuda": "GPU", "mps": "Apple GPU"}.get(machine.accelerator, "CPU")
+        if not ready:
+            say(tr("✗ This machine can't train yet. See the lines marked ✗ above."))
+        elif machine.accelerator == "cuda" and machine.torch_cuda is None:
+            say(tr("! Training runs on the CPU: the installed PyTorch can't use the GPU."))
+        else:
+            say(tr("✓ This machine can train, on the {device}.", device=device))
     return EXIT_FINISHED if ready else EXIT_CANNOT_RUN
 
 
@@ -145,12 +151,3 @@ def _say_check(check: Check) -> None:
     say_rows(under(paint(head, style), plain_text(check.reason), plain_text(check.remedy or "")), width)
     if check.command is not None:
         say(" " * width + paint(plain_text(check.command), "strong"))
-
-
-def _verdict(machine: Machine, ready: bool) -> str:
-    if not ready:
-        return tr("✗ This machine can't train yet. See the lines marked ✗ above.")
-    if machine.accelerator == "cuda" and machine.torch_cuda is None:
-        return tr("! Training runs on the CPU: the installed PyTorch can't use the GPU.")
-    device = {"cuda": "GPU", "mps": "Apple GPU"}.get(machine.accelerator, "CPU")
-    return tr("✓ This machine can train, on the {device}.", device=device)

@@ -70,9 +70,9 @@ def data_text(plan: Plan) -> str:
     name = plain_text(Path(sources[0].name).name or sources[0].name, 40)
     if len(sources) > 1:
         name = tr("{name} and {count} more", name=name, count=len(sources) - 1)
-    data = plan.data
-    rows = data.rows if data is not None else None
-    return tr("{rows} rows of {name}", rows=count(rows), name=name) if isinstance(rows, int) else name
+    if plan.data is None:
+        return name
+    return tr("{rows} rows of {name}", rows=count(plan.data.rows), name=name)
 
 
 def memory_text(plan: Plan) -> str:
