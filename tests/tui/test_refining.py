@@ -21,7 +21,7 @@ from trainwiz.core.plan.refine import Refiner
 from trainwiz.core.tracing import worker as tracing
 from trainwiz.core.tracing.worker import TraceWorker
 from trainwiz.tui.cli import main
-from trainwiz.tui.commands.plan import improved, refining
+from trainwiz.tui.commands.plan import best_plan, improved, refining
 from trainwiz.tui.headless import run as headless
 from trainwiz.tui.options import ENVIRONMENT, wanted_tier
 
@@ -102,6 +102,14 @@ def test_ctrl_c_ends_the_command(made, demo):
             improved(refiner, demo, "full")
     finally:
         presser.cancel()
+
+
+def test_ctrl_c_at_a_plan_takes_the_formulas(monkeypatch):
+    def pressed(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Refiner, "improve", pressed)
+    assert best_plan(DEMO, "analytic").memory.tier == "analytic"
 
 
 def test_what_is_under_way_is_said_on_a_terminal_and_a_start_waits_no_longer_than_its_limit(

@@ -176,10 +176,14 @@ def _choice_cells(choice: Choice) -> list[str]:
 
 
 def best_plan(request: PlanRequest, tier: RefineTier) -> Plan:
+    """Ctrl-C takes the estimate by formulas, once machine, model and data are read."""
     with refining(tier) as refiner:
         with Waiting(tr("reading machine, model and data")):
             gathered = gather(request)
-        return improved(refiner, gathered, tier, limit_s=LIMIT_S)
+        try:
+            return improved(refiner, gathered, tier, limit_s=LIMIT_S)
+        except KeyboardInterrupt:
+            return refiner.plan(gathered)
 
 
 # Plans with better figures: a tracer of their own, and what the terminal says meanwhile.
