@@ -44,10 +44,9 @@ def fit(
     from trainwiz.tui.commands.fit import answer, document
     from trainwiz.tui.options import BY_NAME, FIT_OPTIONS
 
-    limits = {"until": until, "hours": hours, "budget": budget, "per_hour": per_hour}
-    typed: dict[str, Any] = {name: None if limit is None else str(limit) for name, limit in limits.items()}
+    limits: dict[str, Any] = {"until": until, "hours": hours, "budget": budget, "per_hour": per_hour}
     parsed = choices_of({**choices, "dataset": dataset, "profile": "none"}, (*FIT_OPTIONS, BY_NAME["profile"]))
-    return _plain(document(answer(parsed, models=models, best=best, **typed)))
+    return _plain(document(answer(parsed, models=models, best=best, **limits)))
 
 
 def diagnose(what: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Any
 
 import typer
+from trainwiz.core.errors import EXIT_FINISHED
 from trainwiz.core.language import tr
 from trainwiz.tui.cli import resume_without_value
 from trainwiz.tui.options import OPTIONS, Option
@@ -51,10 +52,11 @@ def taking(function: Callable[..., int], parameters: Sequence[inspect.Parameter]
 
 
 def call(command: Subcommand, **given: Any) -> int:
+    """Its exit code; a command that returns none has finished."""
     module, _, function = command.calls.partition(":")
     choices = {option.name: given.pop(option.name) for option in command.choices}
     run = getattr(import_module(f"trainwiz.tui.commands.{module}"), function)
-    return int(run(choices, **given) if command.choices else run(**given))
+    return int((run(choices, **given) if command.choices else run(**given)) or EXIT_FINISHED)
 
 
 def kind_of(command: Subcommand) -> type[typer.core.TyperCommand]:

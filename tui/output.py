@@ -72,6 +72,12 @@ Row = tuple[str, str]
 """A label, in the reader's language and empty on lines that go on with the one above; and its text."""
 
 
+def under(label: str, *texts: str | None) -> Iterator[Row]:
+    """The first of the texts beside the label, the others below it; empty ones are left out."""
+    for number, text in enumerate(filter(None, texts)):
+        yield "" if number else label, text
+
+
 def say_rows(rows: Iterable[Row], width: int = LABEL_WIDTH) -> None:
     """Each text beside its label; on a terminal it is wrapped under itself, but for a command at its end."""
     for label, text in rows:
@@ -81,7 +87,7 @@ def say_rows(rows: Iterable[Row], width: int = LABEL_WIDTH) -> None:
             sentence, command = command_apart(text)
             parts = [*(wrapped(sentence, indent, sys.stdout) if sentence else ()), *filter(None, [command])]
         for part in parts:
-            say(head + part)
+            say((head + part).rstrip())
             head = indent
 
 

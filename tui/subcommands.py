@@ -130,7 +130,7 @@ COMMANDS: tuple[Subcommand, ...] = (
         "Find the models that fit the machine, the data and the time limit.",
         (
             Own("--until TIME", "When it must be finished: 08:00 (the next one), or 2026-12-01 08:00."),
-            Own("--hours H", "How long it may take, in hours."),
+            Own("--hours H", "How long it may take, in hours.", float, least=0.01, most=100_000),
             Own("--budget AMOUNT", "What it may cost, such as 5EUR."),
             Own("--per-hour AMOUNT", "Rental price of the machine per hour."),
             Own("--model NAME", "Only these models; can be repeated.", repeated=True, name="models"),
@@ -245,7 +245,7 @@ COMMANDS: tuple[Subcommand, ...] = (
     Subcommand("model translate", "model:run_translate", "Run a sequence-to-sequence model on source texts.", SPEECH),
     Subcommand(
         "model merge",
-        "model_files:run_merge",
+        "model:run_merge",
         "Merge an adapter into its base model, check the result, and write a full model.",
         (
             PATH,
@@ -257,13 +257,13 @@ COMMANDS: tuple[Subcommand, ...] = (
     ),
     Subcommand(
         "model card",
-        "model_files:run_card",
+        "model:run_card",
         "Print the model card (README.md) from the records of the run.",
         (PATH, TO),
     ),
     Subcommand(
         "model export",
-        "model_files:run_model_export",
+        "model:run_model_export",
         "Print what another program needs to run the model, and the conditions to meet first.",
         (
             PATH,
@@ -277,7 +277,7 @@ COMMANDS: tuple[Subcommand, ...] = (
     ),
     Subcommand(
         "model push",
-        "model_files:run_push",
+        "model:run_push",
         "Upload a model and its model card to the Hub in one commit.",
         (
             PATH,

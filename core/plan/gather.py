@@ -178,11 +178,11 @@ def probe_here(request: PlanRequest) -> Machine:
     return probe_machine(Path(request.output_dir or OUTPUT_ROOT))
 
 
-def gather_profile(request: PlanRequest) -> Profile | None:
-    """The profile of the request. Raises UsageError for an unknown name."""
+def gather_profile(request: PlanRequest, here: Machine) -> Profile | None:
+    """The profile of the request; a name for several sizes of a card is that of the card here. Raises UsageError for an unknown name."""
     from trainwiz.core.profile.store import load_profile
 
-    return None if request.profile is None else load_profile(request.profile)
+    return None if request.profile is None else load_profile(request.profile, machine=here)
 
 
 def gather_data(config: RunConfig, show: int = 0) -> tuple[DataSummary | None, tuple[Finding, ...]]:
@@ -251,7 +251,7 @@ def gather(request: PlanRequest, machine: Machine | None = None, show: int = 0) 
     Raises UsageError for what is asked wrongly: an unknown profile, key, value or GPU.
     """
     here = machine if machine is not None else probe_here(request)
-    known = gather_known(request, gather_profile(request), here)
+    known = gather_known(request, gather_profile(request, here), here)
     return with_data(known, *(without_data(known, here) or gather_data(known.config, show)))
 
 

@@ -22,6 +22,7 @@ from trainwiz.core.run.folder import write_atomic
 
 if TYPE_CHECKING:
     from trainwiz.core.config.yaml_text import YamlDocument
+    from trainwiz.core.hardware.machine import Machine
     from trainwiz.core.profile.read import ProfileKeys
 
 # Where profiles live, and loading them by name: the ones that ship with trainwiz and the user's own.
@@ -49,13 +50,17 @@ def _files(folder: Path) -> dict[str, Path]:
     return {path.stem: path for path in sorted(folder.glob("*.y*ml"))}
 
 
-def load_profile(name: str, extending: tuple[str, ...] = ()) -> Profile:
+BY_MEMORY = {"3080": {"3080-10g": 0, "3080-12g": 11 << 30}}
+"""Name -> profiles of one card in several sizes, the smallest first, with the bytes from which each is chosen."""
+
+
+def load_profile(name: str, extending: tuple[str, ...] = (), machine: Machine | None = None) -> Profile:
     """The profile of this name, or in this file (`./mine.yaml`), with what it extends merged in. `extending`: the
-    profiles that extend it.
+    profiles that extend it. "3080" is the one for the memory of the card in `machine` (None: in this one).
 
     Raises UsageError: unknown name with the nearest ones, or everything that is wrong in its file.
     """
-    document, keys = find_profile_file(name)
+    document, keys = find_profile_file(_of_the_card(name, machine) if name in BY_MEMORY else name)
     path, place = document.path, document.where("extends")
     if path.stem in extending:
         chain = " -> ".join((*extending, path.stem))
@@ -90,6 +95,15 @@ def load_profile(name: str, extending: tuple[str, ...] = ()) -> Profile:
         file=str(path),
         origin="builtin" if ours else "user",
     )
+
+
+def _of_the_card(name: str, machine: Machine | None) -> str:
+    if machine is None:
+        from trainwiz.core.hardware.read import probe_machine
+
+        machine = probe_machine()
+    memory = max((gpu.memory_total_bytes or 0 for gpu in machine.visible_gpus), default=0)
+    return [one for one, least in BY_MEMORY[name].items() if memory >= least][-1]
 
 
 def find_profile_file(name: str) -> tuple[YamlDocument, ProfileKeys]:

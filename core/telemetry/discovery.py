@@ -210,7 +210,7 @@ class Found:
 
 def list_targets(root: Path = DEFAULT_ROOT) -> list[Found]:
     """All that can be watched: what is running first, then runs that have ended, the newest first."""
-    runs = [_found_run(summary) for summary in (*list_runs(root), *list_runs_elsewhere(root))]
+    runs = [found_run(summary) for summary in (*list_runs(root), *list_runs_elsewhere(root))]
     known = {found.target.path.resolve() for found in runs if found.runs_now}
     jobs = [job for job in list_jobs() if job.target.kind == "process" or job.target.path.resolve() not in known]
     found = sorted((*runs, *jobs), key=lambda found: found.started_s or 0.0, reverse=True)
@@ -225,7 +225,7 @@ def default_target(found: Iterable[Found]) -> Target | None:
     return candidates[0].target if len(candidates) == 1 else None
 
 
-def _found_run(run: RunSummary) -> Found:
+def found_run(run: RunSummary) -> Found:
     return Found(
         target=Target.of_run(RunFolder(Path(run.path))),
         status=run.status,
@@ -251,7 +251,7 @@ def list_jobs() -> list[Found]:
     rows = []
     for job in {job.pid: job for job in found if job is not None}.values():
         if job.run is not None:
-            rows.append(_found_run(summarize_run(job.run)))
+            rows.append(found_run(summarize_run(job.run)))
             continue
         members = members_of(job.pid, table)
         gpus = tuple(load.index for load in loads if set(load.computing) & set(members))

@@ -13,22 +13,17 @@ import time
 from collections.abc import Callable
 from itertools import starmap
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from trainwiz.core.errors import UsageError
-from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.telemetry import discovery
 from trainwiz.core.telemetry.discovery import Found
 from trainwiz.core.telemetry.metrics import MetricSummary
 from trainwiz.core.telemetry.snapshot import GpuReading, HostReading, Snapshot
 from trainwiz.core.telemetry.target import Target
-from trainwiz.tui.commands import monitor
 from trainwiz.tui.commands.monitor import (
-    SAY_AGAIN_S,
     choose,
-    follow,
     metric_text,
     plain_line,
     run_monitor,
@@ -88,14 +83,14 @@ def test_without_a_name_the_one_that_runs_or_a_list(runs: Path) -> None:
 
 
 def test_the_list_as_text(runs: Path, here: Callable[[], list[Found]], capsys: pytest.CaptureFixture[str]) -> None:
-    say_targets(here(), as_json=False)
+    say_targets(here())
     heading, *rows = capsys.readouterr().out.splitlines()
     assert heading.split() == ["name", "status", "step", "loss", "what", "started"]
     assert rows[0].split()[0] in ("2026-11-20_1000-first", "2026-11-21_1000-second")
     assert {row.split()[1] for row in rows} == {"✓", "■"}
     assert all("20 of 500,000" in row and row.endswith("ago") for row in rows)
     target = Target("process", Path("/work"), "\x1b]0;owned\x07[red]", pid=77)
-    say_targets([Found(target, "running", "python \x1b[31mx\x1b[0m\ny")], as_json=False)
+    say_targets([Found(target, "running", "python \x1b[31mx\x1b[0m\ny")])
     out = capsys.readouterr().out
     assert "\x1b" not in out and "\x07" not in out and len(out.splitlines()) == 2 and "77" in out
 
@@ -122,25 +117,6 @@ def test_once_as_text_and_as_json(runs: Path, capsys: pytest.CaptureFixture[str]
     document = json.loads(capsys.readouterr().out, parse_constant=lambda text: pytest.fail(f"{text} is not JSON"))
     assert (document["metrics"]["loss"]["last"], document["metrics"]["loss"]["non_finite"]) == (None, 1)
     assert document["path"] == "live"
-
-
-def test_plain_does_not_repeat_itself(
-    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A line that says nothing new is held back, but not for ever."""
-    folder = beats(write_run(runs / "live", steps=5, gpus=0))
-    now = [0.0]
-
-    def sleep(seconds: float) -> None:
-        now[0] += seconds
-        if now[0] > SAY_AGAIN_S * 2 + 30:
-            write_json(folder / "state.json", {"status": "finished", "max_steps": 20})
-
-    target = Target.of_run(RunFolder(folder))
-    monkeypatch.setattr(monitor, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
-    assert follow(target, as_json=False, interval_s=5.0) == 0
-    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("running")]
-    assert len(said) == 3 and len(set(said)) == 1
 
 
 @each(
@@ -187,7 +163,7 @@ def test_a_replay_without_a_name_is_of_what_has_ended(runs: Path) -> None:
     target, _ = choose(None, ended=True)
     assert target is not None and target.path.name == "2026-11-20_1000-first"
     shutil.rmtree(target.path)
-    with pytest.raises(UsageError, match="nothing can be replayed"):
+    with pytest.raises(UsageError, match="or to replay once it has ended"):
         choose(None, ended=True)
     shutil.rmtree(runs / "runs")
     with pytest.raises(UsageError, match="trainwiz --profile cpu-demo --yes"):

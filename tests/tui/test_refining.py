@@ -21,7 +21,7 @@ from trainwiz.core.plan.refine import Refiner
 from trainwiz.core.tracing import worker as tracing
 from trainwiz.core.tracing.worker import TraceWorker
 from trainwiz.tui.cli import main
-from trainwiz.tui.commands.plan import INTERRUPTED, improved, refining
+from trainwiz.tui.commands.plan import best_plan, improved, refining
 from trainwiz.tui.headless import run as headless
 from trainwiz.tui.options import ENVIRONMENT, wanted_tier
 
@@ -93,20 +93,23 @@ def test_a_better_tier_replaces_the_formulas_and_its_tracer_ends(tracer, demo):
     assert [worker.state for worker in used] == ["dead", "dead"]
 
 
-@pytest.mark.parametrize("interruptible", [True, False])
-def test_ctrl_c_takes_what_is_there_or_ends_the_command(made, demo, interruptible):
+def test_ctrl_c_ends_the_command(made, demo):
     refiner = made(hung_worker())
     presser = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
-    presser.start()
     try:
-        if interruptible:
-            plan = improved(refiner, demo, "full", interruptible=True)
-            assert plan.memory.tier == "analytic" and plan.memory.waiting == INTERRUPTED
-        else:
-            with pytest.raises(KeyboardInterrupt):
-                improved(refiner, demo, "full")
+        with pytest.raises(KeyboardInterrupt):
+            presser.start()
+            improved(refiner, demo, "full")
     finally:
         presser.cancel()
+
+
+def test_ctrl_c_at_a_plan_takes_the_formulas(monkeypatch):
+    def pressed(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Refiner, "improve", pressed)
+    assert best_plan(DEMO, "analytic").memory.tier == "analytic"
 
 
 def test_what_is_under_way_is_said_on_a_terminal_and_a_start_waits_no_longer_than_its_limit(

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import is_dataclass
 from typing import Any, get_type_hints
 
 from trainwiz.core.config.settings import all_settings
-from trainwiz.core.errors import EXIT_FINISHED
 from trainwiz.tui.choices import checked
 from trainwiz.tui.options import EXIT_CODES, OPTIONS
 from trainwiz.tui.output import say, say_json
@@ -30,9 +28,8 @@ PRINTED = {
 SCHEMAS = ("profile", "run", *PRINTED)
 
 
-def run_schema(what: str) -> int:
+def run_schema(what: str) -> None:
     say_json(schema_of(checked("WHAT", what, SCHEMAS)))
-    return EXIT_FINISHED
 
 
 def schema_of(what: str) -> dict[str, Any]:
@@ -44,12 +41,18 @@ def schema_of(what: str) -> dict[str, Any]:
         from trainwiz.core.config.run import RunConfig
 
         return {"$schema": DIALECT, **RunConfig.model_json_schema(), "title": "run.yaml"}
-    return {"$schema": DIALECT, "title": f"trainwiz {PRINTED[what]}", **_schema(_shapes()[what])}
+    from pydantic import TypeAdapter
+
+    document = TypeAdapter(_shapes()[what]).json_schema(mode="serialization")
+    return {"$schema": DIALECT, "title": f"trainwiz {PRINTED[what]}", **_plain(document, document.get("$defs", {}))}
 
 
 def _shapes() -> dict[str, Any]:
-    """Name -> the type of what is printed; a mapping is an object with these keys, a list of one is a list of it."""
+    """Name -> the type of what is printed."""
+    from pydantic import create_model
+    from trainwiz.core.config.run import OriginKind
     from trainwiz.core.diagnosis.cause import Diagnosis
+    from trainwiz.core.estimate import workload
     from trainwiz.core.export.accelerate import Variable
     from trainwiz.core.hardware.machine import Machine
     from trainwiz.core.plan.result import BatchPlan, Choice, MemoryPlan, PlannedModel, TimePlan
@@ -59,92 +62,75 @@ def _shapes() -> dict[str, Any]:
     from trainwiz.core.telemetry.metrics import Pace
     from trainwiz.core.telemetry.snapshot import Planned
 
-    remedy = {"text": str, "command": str | None, "changes": dict[str, Any]}
-    finding = {"code": str, "severity": str, "where": str, "message": str, "remedy": str | None, "remedies": [remedy]}
-    parts = {"model": PlannedModel, "batch": BatchPlan, "memory": MemoryPlan, "time": TimePlan}
-    fit: dict[str, Any] = {
-        "name": str,
-        "method": str,
-        "length": int,
-        "rank": int | None,
-        "verdict": str | None,
-        "in_time": bool,
-    }
-    fit |= {"rows_cut": float | None, "cost": dict[str, float] | None, "command": str, "task": str, **parts}
-    limit = {"seconds": float | None, "cost": float | None, "per_hour": float | None, "currency": str}
-    metric = {"last": float | None, "count": int, "min": float | None, "max": float | None, "non_finite": int}
-    progress = {"step": float | None, "max_steps": float | None, "epoch": float | None, "eta_s": float | None}
+    # To a checker an object that is made here is no type.
+    many: Any = list
+    by_name: Any = dict
+    # Types that modules name for a checker alone.
+    names = {**vars(workload), "OriginKind": OriginKind}
+
+    def keys(*kinds: type, **types: Any) -> Any:
+        """An object with the fields of these dataclasses and with these keys."""
+        hints = [get_type_hints(kind, localns=names) for kind in kinds]
+        fields: Any = {name: (hint, ...) for hint in (*hints, types) for name, hint in hint.items()}
+        return create_model("Document", **fields)
+
+    text, figure, documents = str | None, float | None, list[dict[str, Any]]
+    remedy = keys(text=str, command=text, changes=dict[str, Any])
+    finding = keys(code=str, severity=str, where=str, message=str, remedy=text, remedies=many[remedy])
+    parts = {"model": PlannedModel, "batch": BatchPlan, "memory": keys(MemoryPlan), "time": keys(TimePlan)}
+    fit = keys(
+        name=str,
+        method=str,
+        length=int,
+        rank=int | None,
+        verdict=text,
+        in_time=bool,
+        rows_cut=figure,
+        cost=dict[str, float] | None,
+        command=str,
+        task=str,
+        **parts,
+    )
+    limit = keys(seconds=figure, cost=figure, per_hour=figure, currency=str)
+    metric = keys(last=figure, count=int, min=figure, max=figure, non_finite=int)
+    now = {"phase": PhaseNow | None, "advice": documents}
     return {
-        "plan": {
-            "profile": str | None, "machine": Machine, **parts, "task": str, "choices": [Choice],
-            "findings": [finding], "data": dict[str, Any] | None, "environment": [Variable],
-        },
-        "fit": {
-            "machine": Machine, "task": str, "rows_are": str, "told_by": str | None, "data_rows": int | None,
-            "length_unit": str, "rule": str, "passes": float, "limit": limit, "models_tried": int, "fits": [fit],
-        },
-        "diagnose": {"source": str, "path": str, "status": str | None, **_fields(Diagnosis)},
-        "monitor": {
-            "source": str, "path": str, "name": str, "status": str, **progress, "pace": Pace, "planned": Planned,
-            "metrics": {None: metric}, "gpus": list[dict[str, Any]], "host": dict[str, Any],
-            "processes": list[dict[str, Any]], "exit": dict[str, Any] | None, "diagnosis": dict[str, Any] | None,
-            "phase": PhaseNow | None, "advice": list[dict[str, Any]], "problems": list[str],
-        },
-        "runs-list": {"runs": [RunSummary]},
-        "runs-show": {
-            **_fields(RunSummary), "state": RunState, "checkpoints": list[dict[str, Any]],
-            "set_aside": [SetAside], "phase": PhaseNow | None, "advice": list[dict[str, Any]], "recoveries": [Recovery],
-        },
-        "hardware": {**_fields(Machine), "rates": list[dict[str, Any]]},
-        "failure": {"findings": [finding], "exit_code": int},
+        "plan": keys(
+            profile=text, machine=Machine, **parts, task=str, choices=many[keys(Choice)], findings=many[finding],
+            data=dict[str, Any] | None, environment=list[Variable],
+        ),
+        "fit": keys(
+            machine=Machine, task=str, rows_are=str, told_by=text, data_rows=int | None, length_unit=str, rule=str,
+            passes=float, limit=limit, models_tried=int, fits=many[fit],
+        ),
+        "diagnose": keys(Diagnosis, source=str, path=str, status=text),
+        "monitor": keys(
+            source=str, path=str, name=str, status=str, step=figure, max_steps=figure, epoch=figure, eta_s=figure,
+            pace=Pace, planned=Planned, metrics=by_name[str, metric], gpus=documents, host=dict[str, Any],
+            processes=documents, exit=dict[str, Any] | None, diagnosis=dict[str, Any] | None, problems=list[str], **now,
+        ),
+        "runs-list": keys(runs=list[RunSummary]),
+        "runs-show": keys(
+            RunSummary, state=RunState, checkpoints=documents, set_aside=list[SetAside], recoveries=list[Recovery], **now
+        ),
+        "hardware": keys(Machine, rates=documents),
+        "failure": keys(findings=many[finding], exit_code=int),
     }  # fmt: skip
 
 
-def _fields(kind: type) -> dict[str, Any]:
-    return dict(_schema(kind)["properties"])
-
-
-def _schema(shape: Any) -> dict[str, Any]:
-    """JSON schema of a shape: whole, without references, titles and defaults."""
-    if isinstance(shape, list):
-        return {"type": "array", "items": _schema(shape[0])}
-    if isinstance(shape, Mapping) and None in shape:
-        return {"type": "object", "additionalProperties": _schema(shape[None])}
-    if isinstance(shape, Mapping) and ("type" in shape or "anyOf" in shape or not shape):
-        return dict(shape)
-    if isinstance(shape, Mapping):
-        properties = {key: _schema(part) for key, part in shape.items()}
-        return {"type": "object", "properties": properties, "required": list(properties)}
-    document = _document(shape)
-    return dict(_plain(document, document.get("$defs", {})))
-
-
-def _document(kind: Any) -> dict[str, Any]:
-    """As pydantic has it. Types that modules name for a checker alone are found here."""
-    from pydantic import BaseModel, TypeAdapter, create_model
-    from trainwiz.core.config.run import OriginKind
-    from trainwiz.core.estimate import workload
-
-    if not is_dataclass(kind):
-        return TypeAdapter(kind).json_schema()
-    hints = get_type_hints(kind, localns={**vars(workload), "OriginKind": OriginKind})
-    fields: Any = {name: (hint, ...) for name, hint in hints.items()}
-    model: type[BaseModel] = create_model("Document", **fields)
-    return model.model_json_schema(mode="serialization")
-
-
 def _plain(schema: Any, parts: Mapping[str, Any]) -> Any:
+    """Whole, without references, titles and defaults; every key is always there."""
     if isinstance(schema, list):
         return [_plain(part, parts) for part in schema]
     if not isinstance(schema, dict):
         return schema
     if "$ref" in schema:
         return _plain(parts[schema["$ref"].rpartition("/")[2]], parts)
-    plain = {
-        key: {name: _plain(one, parts) for name, one in value.items()} if key == "properties" else _plain(value, parts)
-        for key, value in schema.items()
-        if key not in ("title", "default", "description", "$defs")
-    }
+    left_out = ("title", "default", "description", "$defs", "properties")
+    plain = {key: _plain(value, parts) for key, value in schema.items() if key not in left_out}
+    if properties := schema.get("properties"):
+        plain["properties"] = {name: _plain(one, parts) for name, one in properties.items()}
+        plain["required"] = list(properties)
     kinds = [part.get("type") for part in plain.get("anyOf", ()) if part.keys() == {"type"}]
     if kinds and len(kinds) == len(plain["anyOf"]):
         del plain["anyOf"]
@@ -173,9 +159,8 @@ RECIPES = (
 )  # fmt: skip
 
 
-def run_agent_docs() -> int:
+def run_agent_docs() -> None:
     say("\n".join(reference_lines()))
-    return EXIT_FINISHED
 
 
 def reference_lines() -> Iterator[str]:

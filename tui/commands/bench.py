@@ -3,70 +3,60 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, TypeVar
+from typing import Any
 
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, os_reason
-from trainwiz.core.history.measurement import Measurement, append, history_path, load
+from trainwiz.core.history.measurement import append, history_path, load
 from trainwiz.core.history.rates import kept_rates
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.launch.alternatives import LONGEST_S as LONGEST_CHOICE_S
 from trainwiz.core.launch.alternatives import Turns, compare
 from trainwiz.core.launch.probe import LONGEST_S, Probe, check_probe
 from trainwiz.core.launch.probe_order import ProbeResult
-from trainwiz.core.plan.gather import Gathered, gather
+from trainwiz.core.plan.gather import gather
 from trainwiz.core.plan.refine import Refiner
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.text import plain_text
-from trainwiz.tui.choices import Choices, parse_choices
+from trainwiz.tui.choices import parse_choices
 from trainwiz.tui.commands.plan import model_text
-from trainwiz.tui.output import Row, Waiting, interrupted_by_signals, say, say_json, say_rows
+from trainwiz.tui.commands.profiles import value_words
+from trainwiz.tui.output import Row, Waiting, interrupted_by_signals, say, say_json, say_rows, under
+from trainwiz.tui.plan_words import batch_text
 from trainwiz.tui.text import count, duration, duration_range, size
 
 
 def run_bench(values: Mapping[str, Any], *, seconds: float | None = None, choose: bool = False) -> int:
     """`values` are the choices as typer read them. Raises TrainwizError for what cannot be measured."""
-    if choose:
-        return run_choose(values, limit_s=seconds)
-
-    def probe(plan: Plan, gathered: Gathered, waiting: Waiting) -> ProbeResult:
-        waiting.say(tr("starting the probe processes"))
-        with Probe(plan, gathered.data, limit_s=seconds or LONGEST_S) as running:
-            return running.run(lambda line: waiting.say(progress_words(line)))
-
-    choices, plan, result = measured(values, probe)
-    if plan is None or result is None:
-        return EXIT_STOPPED
-    note = keep(result)
-    if choices.json:
-        say_json(
-            {"probe": result.to_json(), "plan": planned_figures(plan), "history": str(history_path()), "note": note}
-        )
-        return EXIT_FINISHED
-    say_rows(row for row in bench_rows(plan, result) if row[1])
-    say()
-    say(note or tr("Saved to {path}. The next plan for this machine and model uses it.", path=history_path()))
-    return EXIT_FINISHED
-
-
-Measured = TypeVar("Measured")
-
-
-def measured(
-    values: Mapping[str, Any], measure: Callable[[Plan, Gathered, Waiting], Measured]
-) -> tuple[Choices, Plan | None, Measured | None]:
-    """The choices, their plan and what `measure` found of it; no plan where Ctrl-C ended it, once all is cleared up."""
     choices = parse_choices(values)
     try:
         with interrupted_by_signals(), Waiting(tr("reading machine, model and data")) as waiting:
             gathered = gather(choices.request)
             plan = Refiner(None, load, kept_rates).plan(gathered)
             check_probe(plan)
-            return choices, plan, measure(plan, gathered, waiting)
+            if choose:
+                compared = list(compare(plan, gathered.data, seconds or LONGEST_CHOICE_S, waiting.say))
+            else:
+                waiting.say(tr("starting the probe processes"))
+                with Probe(plan, gathered.data, limit_s=seconds or LONGEST_S) as running:
+                    result = running.run(lambda line: waiting.say(progress_words(line)))
     except KeyboardInterrupt:
         say(tr("Stopped. Nothing was saved, and no process is left running."), sys.stderr)
-        return choices, None, None
+        return EXIT_STOPPED
+    if choose:
+        _say_compared(plan, compared, as_json=choices.json)
+        return EXIT_FINISHED
+    note = keep(result)
+    if choices.json:
+        planned = {name: getattr(plan.time, name) for name in OF_TIME}
+        planned |= {name: getattr(plan.memory, name) for name in OF_MEMORY}
+        say_json({"probe": result.to_json(), "plan": planned, "history": str(history_path()), "note": note})
+        return EXIT_FINISHED
+    say_rows(bench_rows(plan, result))
+    say()
+    say(note or tr("Saved to {path}. The next plan for this machine and model uses it.", path=history_path()))
+    return EXIT_FINISHED
 
 
 def keep(result: ProbeResult) -> str:
@@ -75,11 +65,7 @@ def keep(result: ProbeResult) -> str:
     try:
         append(result.measurement)
     except OSError as error:
-        return tr(
-            "Could not save the measurement to {path}: {reason}.",
-            path=history_path(),
-            reason=os_reason(error),
-        )
+        return tr("Could not save the measurement to {path}: {reason}.", path=history_path(), reason=os_reason(error))
     return ""
 
 
@@ -90,21 +76,17 @@ def progress_words(line: Mapping[str, Any]) -> str:
     return tr("measuring steps")
 
 
-def planned_figures(plan: Plan) -> dict[str, Any]:
-    of_time = ("step_s", "step_low_s", "step_high_s", "basis")
-    of_memory = (
-        "allocated_bytes",
-        "reserved_bytes",
-        "device_used_bytes",
-        "low_bytes",
-        "high_bytes",
-        "needed_bytes",
-        "needed_high_bytes",
-        "tier",
-    )
-    return {name: getattr(plan.time if name in of_time else plan.memory, name) for name in (*of_time, *of_memory)}
-
-
+OF_TIME = ("step_s", "step_low_s", "step_high_s", "basis")
+OF_MEMORY = (
+    "allocated_bytes",
+    "reserved_bytes",
+    "device_used_bytes",
+    "low_bytes",
+    "high_bytes",
+    "needed_bytes",
+    "needed_high_bytes",
+    "tier",
+)
 ROWS = {
     "data": mark("dataset rows"),
     "lengths": mark("synthetic rows with the lengths of the dataset"),
@@ -113,85 +95,54 @@ ROWS = {
 
 
 def bench_rows(plan: Plan, result: ProbeResult) -> Iterator[Row]:
-    measured = result.measurement
+    measured, time = result.measurement, plan.time
     assert measured is not None
-    model, device = model_text(plan), plain_text(tr(plan.memory.device))
-    said = tr("{model} on {device}, {seconds} s in total", model=model, device=device, seconds=f"{result.seconds:.0f}")
-    yield tr("Measured"), said
+    device, seconds = plain_text(tr(plan.memory.device)), f"{result.seconds:.0f}"
+    words = tr("{model} on {device}, {seconds} s in total", model=model_text(plan), device=device, seconds=seconds)
+    yield tr("Measured"), words
     factors = [measured.micro_batch, measured.accumulation] + [measured.world_size] * (measured.world_size > 1)
-    batch, rows = " × ".join(map(count, factors)), tr(ROWS[result.rows])
-    length = count(measured.length)
-    yield (
-        tr("Batch"),
-        tr("{batch} sequences of at most {length} tokens; {rows}", batch=batch, length=length, rows=rows),
+    words = tr(
+        "{batch} sequences of at most {length} tokens; {rows}",
+        batch=" × ".join(map(count, factors)),
+        length=count(measured.length),
+        rows=tr(ROWS[result.rows]),
     )
-    yield "", plain_text(result.rows_note, 200)
-    yield tr("Step"), step_words(measured)
-    if plan.time.step_low_s is not None:
-        planned = duration_range(plan.time.step_low_s, plan.time.step_high_s)
-        yield "", tr("planned {time} ({basis})", time=planned, basis=plan.time.basis_text or tr(plan.time.basis))
+    yield from under(tr("Batch"), words, plain_text(result.rows_note, 200))
+    spread = duration_range(measured.step_low_s, measured.step_high_s)
+    median, steps = duration(measured.step_s), count(measured.steps)
+    words = tr("{time} ({spread} over {count} steps)", time=median, spread=spread, count=steps)
+    if measured.tokens_per_step is not None:
+        pace = count(round(measured.tokens_per_step / measured.step_s))
+        words = tr("{step}, {pace} tokens/s including padding", step=words, pace=pace)
+    yield tr("Step"), words
+    if time.step_low_s is not None:
+        planned, basis = duration_range(time.step_low_s, time.step_high_s), time.basis_text or tr(time.basis)
+        yield "", tr("planned {time} ({basis})", time=planned, basis=basis)
     if measured.peak_allocated_bytes is not None:
-        allocated, planned = size(measured.peak_allocated_bytes), size(plan.memory.allocated_bytes)
-        words = tr(
-            "{measured}; planned {size} allocated", measured=tr("{size} allocated", size=allocated), size=planned
-        )
-        yield tr("Memory"), words
+        peak, planned = size(measured.peak_allocated_bytes), size(plan.memory.allocated_bytes)
+        yield tr("Memory"), tr("{measured}; planned {planned}", measured=peak, planned=planned)
     if measured.host_rss_bytes is not None:
         held, processes = size(measured.host_rss_bytes), measured.world_size
         yield tr("RAM"), trn("peak {size}", "peak {size} in each process", processes, size=held)
-    yield tr("Largest"), largest_words(result, measured)
+    was_sought = result.searched and measured.largest_micro_batch is not None
+    largest = measured.largest_micro_batch if was_sought else measured.micro_batch
+    why = plain_text(measured.largest_note) if was_sought else tr("larger ones were not tried")
+    yield tr("Largest"), tr("; ").join(filter(None, (tr("micro-batch {size} fits", size=count(largest)), why)))
     if result.problem:
         yield "", tr("the probe ended early: {reason}", reason=plain_text(result.problem, 300))
-
-
-def step_words(measured: Measurement) -> str:
-    words = tr(
-        "{time} ({spread} over {count} steps)",
-        time=duration(measured.step_s),
-        spread=duration_range(measured.step_low_s, measured.step_high_s),
-        count=count(measured.steps),
-    )
-    if measured.tokens_per_step is None:
-        return words
-    pace = count(round(measured.tokens_per_step / measured.step_s))
-    return tr("{step}, {pace} tokens/s including padding", step=words, pace=pace)
-
-
-def largest_words(result: ProbeResult, measured: Measurement) -> str:
-    if not result.searched or measured.largest_micro_batch is None:
-        tried = count(measured.micro_batch)
-        return tr("micro-batch {size} fits; larger ones were not tried", size=tried)
-    largest, why = count(measured.largest_micro_batch), plain_text(measured.largest_note)
-    if not why:
-        return tr("micro-batch {size} fits", size=largest)
-    return tr("micro-batch {size} fits; search ended: {reason}", size=largest, reason=why)
 
 
 # `trainwiz bench --choose`: the settings of a plan and their alternatives in turns; the table says what to set.
 
 
-def run_choose(values: Mapping[str, Any], *, limit_s: float | None = None) -> int:
-
-    def in_turns(plan: Plan, gathered: Gathered, waiting: Waiting) -> list[Turns]:
-        return list(compare(plan, gathered.data, limit_s or LONGEST_CHOICE_S, waiting.say))
-
-    choices, plan, compared = measured(values, in_turns)
-    if plan is None or compared is None:
-        return EXIT_STOPPED
+def _say_compared(plan: Plan, compared: Sequence[Turns], *, as_json: bool) -> None:
     names = ("task", "precision", "strategy", "offload", "world_size", "micro_batch", "accumulation", "length")
     figures = {"model_name": plan.config.model.name, **{name: getattr(plan.work, name) for name in names}}
-    if choices.json:
+    if as_json:
         say_json({"comparison": {**figures, "alternatives": [asdict(turns) for turns in compared]}})
-        return EXIT_FINISHED
-    own = tr(
-        "{model}, {batch} sequences of at most {length} tokens, in {precision}",
-        model=model_text(plan),
-        batch=f"{count(figures['micro_batch'])} × {count(figures['accumulation'])}",
-        length=count(figures["length"]),
-        precision=figures["precision"],
-    )
-    say_rows(((tr("Compared"), own), *((title_of(turns), turns_words(turns)) for turns in compared)))
-    return EXIT_FINISHED
+        return
+    own = f"{model_text(plan)} · {batch_text(plan)} · {figures['precision']}"
+    say_rows([(tr("Compared"), own), *((tr(TITLES[turns.key]), turns_words(turns)) for turns in compared)])
 
 
 TITLES = {
@@ -202,14 +153,14 @@ TITLES = {
 }
 
 
-def title_of(turns: Turns) -> str:
-    return tr(TITLES[next(iter(turns.changes))])
+UNCLEAR = mark("too few rounds to tell; allow more time (--seconds)")
+VERDICTS = {"slower": mark("slower"), "no_difference": mark("no difference beyond the spread")}
 
 
 def turns_words(turns: Turns) -> str:
     """ "eager instead of sdpa: 0.81 times the pace (0.78 to 0.84 in 8 turns); slower"."""
-    (key, value), base = next(iter(turns.changes.items())), next(iter(turns.base.values()))
-    subject = tr("{value} instead of {base}", value=_value(value), base=_value(base))
+    key, value = turns.key, turns.changes[turns.key]
+    subject = tr("{value} instead of {base}", value=value_words(value), base=value_words(turns.base[key]))
     if turns.gain is None or turns.verdict == "failed":
         form = mark("failed: {reason}") if turns.verdict == "failed" else mark("not measured: {reason}")
         return tr("{subject}: {result}", subject=subject, result=tr(form, reason=plain_text(turns.note, 200)))
@@ -220,18 +171,8 @@ def turns_words(turns: Turns) -> str:
         high=f"{turns.gain_high:.2f}",
         turns=trn("{n} round", "{n} rounds", turns.turns),
     )
-    verdicts = {
-        "faster": tr("faster: --set {setting}", setting=f"{key}={str(value).lower()}"),
-        "slower": tr("slower"),
-        "no_difference": tr("no difference beyond the spread"),
-    }
-    parts = [figures, verdicts.get(turns.verdict, tr("too few rounds to tell; allow more time (--seconds)"))]
-    saved_s = (turns.step_s or 0.0) * (1 - 1 / turns.gain)
-    if turns.once_s and turns.verdict == "faster" and saved_s > 0:
-        steps, once = count(round(turns.once_s / saved_s) + 1), duration(turns.once_s)
-        parts.append(tr("compiling takes {time}, recovered after {steps} steps", time=once, steps=steps))
-    return tr("{subject}: {result}", subject=subject, result=tr("; ").join(parts))
-
-
-def _value(value: Any) -> str:
-    return (tr("on") if value else tr("off")) if isinstance(value, bool) else str(value)
+    verdict = tr(VERDICTS.get(turns.verdict, UNCLEAR))
+    if turns.verdict == "faster":
+        verdict = tr("faster: --set {setting}", setting=f"{key}={str(value).lower()}")
+    once = tr("compiling takes {time}", time=duration(turns.once_s)) if turns.once_s else ""
+    return tr("{subject}: {result}", subject=subject, result=tr("; ").join(filter(None, (figures, verdict, once))))

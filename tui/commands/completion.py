@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 
 from trainwiz.core.errors import EXIT_FINISHED
-from trainwiz.core.language import mark, tr
+from trainwiz.core.language import tr
 from trainwiz.core.text import plain_text
 from trainwiz.tui.cli import COMPLETE
-from trainwiz.tui.options import COMMON, OPTIONS, Option
+from trainwiz.tui.options import OPTIONS, Option
 from trainwiz.tui.output import say
 from trainwiz.tui.subcommands import BY_WORDS, GROUPS, Own, below, top_commands
 
@@ -50,11 +50,10 @@ complete -c trainwiz -f -k -a '(__trainwiz)'"""
 SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
 
 
-def run_completion(shell: str) -> int:
+def run_completion(shell: str) -> None:
     from trainwiz.tui.choices import checked
 
     say(SCRIPTS[checked("SHELL", shell, tuple(SCRIPTS))].format(complete=COMPLETE))
-    return EXIT_FINISHED
 
 
 # The answers.
@@ -72,10 +71,9 @@ def answer_shell(words: Sequence[str], shell: str) -> int:
             if shell == "bash":
                 # Behind an open quote the shell takes a value as it is.
                 say(value if words[-1][:1] in ("'", '"') else re.sub(r"([^\w@%+=:,./-])", r"\\\1", value))
-            elif shell == "zsh":
-                say(value.replace(":", "\\:") + (f":{plain_text(about, 80)}" if about else ""))
             else:
-                say(value + (f"\t{plain_text(about, 80)}" if about else ""))
+                value, separator = (value.replace(":", "\\:"), ":") if shell == "zsh" else (value, "\t")
+                say(separator.join(filter(None, (value, plain_text(about, 80)))))
     return EXIT_FINISHED
 
 
@@ -89,64 +87,60 @@ def _unquoted(word: str) -> str:
 
 def candidates(words: Sequence[str]) -> Iterator[Candidate]:
     *done, typed = words or [""]
-    path, option, place = _where(done)
-    if option is not None:
-        yield from _beginning(_values(done[-1], option), typed)
-    elif typed.startswith("-"):
-        yield from _beginning(((name, tr(one.help)) for name, one in _options(path).items()), typed)
-    elif not path:
-        yield from _beginning(((name, tr(text)) for name, text in top_commands().items()), typed)
-    elif path in GROUPS:
-        yield from _beginning(((name, tr(says)) for name, says in below(path)), typed)
-    elif arguments := BY_WORDS[path].arguments:
-        argument = arguments[min(place, len(arguments) - 1)]
-        yield from _beginning(_values(argument.metavar, argument, path), typed)
+    return (found for found in _offered(done, typed) if found[0].lower().startswith(typed.lower()))
 
 
-def _beginning(found: Iterator[Candidate], typed: str) -> Iterator[Candidate]:
-    return (candidate for candidate in found if candidate[0].lower().startswith(typed.lower()))
-
-
-def _where(done: Sequence[str]) -> tuple[str, Option | Own | None, int]:
-    """(the command that the words have come to, the option that waits for its value, arguments so far)."""
-    path, option, place = "", None, 0
+def _offered(done: Sequence[str], typed: str) -> Iterable[Candidate]:
+    """What may stand after the words that are done: the value of an option, an option, a command, an argument."""
+    path, waiting, place = "", "", 0
     for word in done:
-        if option is not None:
-            option = None
+        if waiting:
+            waiting = ""
         elif word.startswith("-"):
-            named = _options(path).get(word)
-            option = None if named is None or named.is_flag else named
+            option = _options(path).get(word)
+            waiting = word if option is not None and not option.is_flag else ""
         elif (inner := f"{path} {word}".strip()) in BY_WORDS or inner in GROUPS:
             path, place = inner, 0
         else:
             place += 1
-    return path, option, place
+    if waiting:
+        option = _options(path)[waiting]
+        values = option.values if isinstance(option, Option) else ()
+        return [*((value, "") for value in values), *_listed(waiting)]
+    if typed.startswith("-"):
+        return ((flag, tr(one.help)) for flag, one in _options(path).items())
+    if path not in BY_WORDS:
+        known = below(path) if path else top_commands().items()
+        return ((name, tr(says)) for name, says in known)
+    arguments = BY_WORDS[path].arguments
+    if not arguments:
+        return ()
+    name = arguments[min(place, len(arguments) - 1)].metavar
+    return _listed(f"{path} {name}", name)
 
 
 def _options(path: str) -> dict[str, Option | Own]:
     """As they are written -> what it is, of a command or (empty) of trainwiz itself."""
-    common = [
-        Own(left, words) for left, words in (*COMMON, *([] if path else [("--version", mark("Print the version."))]))
-    ]
     command = BY_WORDS.get(path)
-    shared = command.choices if command else () if path else OPTIONS
+    own: Sequence[Option | Own] = () if path else OPTIONS
+    if command is not None:
+        own = (*command.options, *command.choices)
     found: dict[str, Option | Own] = {}
-    for one in (*(command.options if command else ()), *shared, *common):
-        found.setdefault(one.flag, one)
+    for one in own:
+        found[one.flag] = one
         if isinstance(one, Option) and one.kind == "switch":
             found[f"--no-{one.flag.removeprefix('--')}"] = one
     return found
 
 
-def _values(name: str, parameter: Option | Own | None, path: str = "") -> Iterator[Candidate]:
-    """What an option or an argument takes, where that can be listed."""
-    if isinstance(parameter, Option):
-        yield from ((value, "") for value in parameter.values)
-    where = OFFERS.get(f"{path} {name}") or OFFERS.get(name)
-    if where is not None:
-        module, _, attribute = where.partition(":")
-        found = getattr(import_module(f"trainwiz.{module}"), attribute)
-        yield from (one if isinstance(one, tuple) else (one, "") for one in (found() if callable(found) else found))
+def _listed(*names: str) -> Iterable[Candidate]:
+    """What an option or an argument takes, by the first of its names that is known, where that can be listed."""
+    where = next((OFFERS[name] for name in names if name in OFFERS), None)
+    if where is None:
+        return ()
+    module, _, attribute = where.partition(":")
+    found = getattr(import_module(f"trainwiz.{module}"), attribute)
+    return (one if isinstance(one, tuple) else (one, "") for one in (found() if callable(found) else found))
 
 
 def runs() -> Iterable[str]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainwiz.core.errors import EXIT_FINISHED, UsageError, has_errors, usage_error
+from trainwiz.core.errors import UsageError, has_errors, usage_error
 from trainwiz.core.hardware.install import need
 from trainwiz.core.language import tr
 from trainwiz.core.text import plain_text
@@ -20,7 +20,7 @@ WIDTH = 100
 """In a pipe."""
 
 
-def run_show(choices: Mapping[str, Any], source: str, row: int) -> int:
+def run_show(choices: Mapping[str, Any], source: str, row: int) -> None:
     """Raises UsageError for data or a model that cannot be read."""
     from trainwiz.core.plan.data_findings import chat_findings
     from trainwiz.core.plan.gather import gather, plan_gathered
@@ -34,19 +34,19 @@ def run_show(choices: Mapping[str, Any], source: str, row: int) -> int:
     need(machine=gathered.machine)
     look = seen or look_at_rows(plan.config, Path.cwd(), (row - 1,))
     if look.problem:
-        raise usage_error(
-            "rows_not_seen",
-            "data.sources.0",
-            tr("Can't show the rows: {problem}.", problem=look.problem.rstrip(".")),
-        )
+        message = tr("Can't show the rows: {problem}.", problem=look.problem.rstrip("."))
+        raise usage_error("rows_not_seen", "data.sources.0", message)
     if not look.shown:
         raise usage_error("no_such_row", "--row", tr("Row {row} is not among the rows that were read.", row=row))
     findings = list(chat_findings(plan))
     if asked.json:
-        doubts = [finding for finding in findings if finding.code != "what_is_learnt"]
-        told = [{"code": one.code, "severity": one.severity, "message": one.message} for one in doubts]
+        told = [
+            {"code": one.code, "severity": one.severity, "message": one.message}
+            for one in findings
+            if one.code != "what_is_learnt"
+        ]
         say_json({"look": look.to_json(), "findings": told})
-        return EXIT_FINISHED
+        return
     (shown,) = look.shown
     counts = tr(
         "loss on {learnt} of {tokens} tokens, those between ⟦ ⟧", learnt=sum(shown.learnt), tokens=len(shown.pieces)
@@ -58,4 +58,3 @@ def run_show(choices: Mapping[str, Any], source: str, row: int) -> int:
         say("  " + "".join(paint(text, "good") if is_learnt else text for text, is_learnt in line))
     say()
     say_findings(findings)
-    return EXIT_FINISHED

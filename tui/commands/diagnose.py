@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from trainwiz.core.diagnosis.cause import Diagnosis
-from trainwiz.core.errors import EXIT_FINISHED, usage_error
+from trainwiz.core.errors import usage_error
 from trainwiz.core.files import at_home
 from trainwiz.core.language import mark, tr
 from trainwiz.core.run.folder import DEFAULT_ROOT, RUN_YAML, RunFolder
 from trainwiz.core.text import plain_text
-from trainwiz.tui.output import Row, is_terminal, labelled, paint, say, say_json, say_rows
+from trainwiz.tui.output import is_terminal, labelled, paint, say, say_json, say_rows, under
 
 STDIN = "-"
 CONFIDENCES: dict[str, str] = {
@@ -25,18 +24,25 @@ CONFIDENCES: dict[str, str] = {
 LONGEST_NAME = 200
 
 
-def run_diagnose(what: str, *, as_json: bool) -> int:
+def run_diagnose(what: str, *, as_json: bool) -> None:
     if as_json:
         say_json(document(what))
-        return EXIT_FINISHED
+        return
     _, path, status, found = look(what)
-    say_rows(rows_of(plain_text(path, LONGEST_NAME), status, found))
+    name = plain_text(path, LONGEST_NAME)
+    known = tr("none") if found.cause is None else f"{found.cause} ({tr(CONFIDENCES[found.confidence])})"
+    say_rows([(tr("Source"), name if status is None else f"{name} ({tr(status)})")])
+    say_rows(under(tr("Cause"), known, found.message))
+    if found.rank is not None:
+        say_rows([(tr("Process"), tr("rank {rank} failed first", rank=found.rank))])
+    places = [proof.source if proof.line is None else f"{proof.source}:{proof.line}" for proof in found.evidence]
+    evidence = zip(places, found.evidence, strict=True)
+    say_rows(under(tr("Evidence"), *(f"{plain_text(place, 80)}  {proof.text}" for place, proof in evidence)))
     for number, remedy in enumerate(found.remedies):
         say_rows([(tr("Fixes") if number == 0 else "", remedy.text)])
         if remedy.command:
             # One line whatever its length: it is there to be copied.
             say(labelled("", paint(f"  {remedy.command}", "strong")))
-    return EXIT_FINISHED
 
 
 def document(what: str) -> dict[str, Any]:
@@ -61,10 +67,8 @@ def look(what: str) -> tuple[str, str, str | None, Diagnosis]:
 
         status, found = diagnose_run(run)
         return "run", str(run.path), status, found
-    if path.is_dir():
-        return "folder", str(path), None, of_path.diagnose_folder(path)
-    if path.name == "trainer_state.json":
-        return "trainer", str(path), None, of_path.diagnose_folder(path)
+    if path.is_dir() or path.name == "trainer_state.json":
+        return "folder" if path.is_dir() else "trainer", str(path), None, of_path.diagnose_folder(path)
     return "log", str(path), None, of_path.diagnose_log(path)
 
 
@@ -72,26 +76,12 @@ def _run_at(what: str, path: Path) -> RunFolder | None:
     """The run that is meant; None for a file or folder that is none. Raises UsageError where there is nothing at all."""
     from trainwiz.core.run.listing import find_run
 
-    is_name = path.name == what
-    places = [*([DEFAULT_ROOT / what] if is_name and what else []), path]
-    if path.name in (RUN_YAML, "state.json", "train.log"):
-        # The log of a run by its name: what else the run knows helps.
-        places.append(path.parent)
-    run = next((place for place in map(RunFolder, places) if place.is_run()), None)
-    if run is not None or (what and "\0" not in what and os.path.lexists(path)):
-        return run
-    if is_name:
+    # The log of a run by its name: what else the run knows helps.
+    around = [path.parent] if path.name in (RUN_YAML, "state.json", "train.log") else []
+    if what and "\0" not in what:
+        run = next(filter(RunFolder.is_run, map(RunFolder, (DEFAULT_ROOT / what, path, *around))), None)
+        if run is not None or os.path.lexists(path):
+            return run
+    if path.name == what:
         return find_run(what)
-    raise usage_error("no_such_path", what, tr("File or folder not found: {path}.", path=repr(plain_text(what))))
-
-
-def rows_of(name: str, status: str | None, found: Diagnosis) -> Iterator[Row]:
-    yield tr("Source"), name if status is None else f"{name} ({tr(status)})"
-    known = tr("none") if found.cause is None else f"{found.cause} ({tr(CONFIDENCES[found.confidence])})"
-    yield tr("Cause"), known
-    yield "", found.message
-    if found.rank is not None:
-        yield tr("Process"), tr("rank {rank} failed first", rank=found.rank)
-    for number, proof in enumerate(found.evidence):
-        place = proof.source if proof.line is None else f"{proof.source}:{proof.line}"
-        yield tr("Evidence") if number == 0 else "", f"{plain_text(place, 80)}  {proof.text}"
+    raise usage_error("no_such_path", what, tr("File or folder not found: {path}.", path=repr(what)))

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime, timedelta
+from itertools import count as count_from
 from pathlib import Path
 from typing import Any, cast
 
 from trainwiz.core.data.detect import RowsKind
-from trainwiz.core.errors import EXIT_FINISHED, Finding, UsageError
+from trainwiz.core.errors import EXIT_FINISHED, UsageError
 from trainwiz.core.language import mark, tr
 from trainwiz.core.plan.fit import (
     METHOD_NAMES,
@@ -44,7 +44,6 @@ from trainwiz.tui.text import (
     duration_range,
     epochs,
     gib,
-    parse_number,
     percent,
     short_count,
 )
@@ -52,34 +51,34 @@ from trainwiz.tui.text import (
 # How long it may take and what it may cost, as it is written.
 
 PRICE, CURRENCY = "planning.energy_price_per_kwh", "planning.currency"
-MOST_HOURS = 100_000.0
-_CLOCK = re.compile(r"(\d{1,2}):(\d{2})")
-_AMOUNT = re.compile(r"([\d.,]+)\s*([A-Za-z€$£¥]{0,8})")
+_AMOUNT = re.compile(r"(\d{1,12}(?:\.\d+)?)\s*([A-Za-z€$£¥]{0,8})")
 DAY = "%Y-%m-%d %H:%M"
 
 
-def limit_of(typed: Mapping[str, str | None], now: datetime, overrides: dict[str, Any]) -> Limit:
-    """`typed`: option -> its text. The currency of an amount becomes that of `overrides`. UsageError for what cannot be."""
-    given = [flag for flag in ("--until", "--hours", "--budget") if typed.get(flag)]
+def limit_of(
+    now: datetime,
+    overrides: dict[str, Any],
+    *,
+    until: str | None = None,
+    hours: float | None = None,
+    budget: str | None = None,
+    per_hour: str | None = None,
+) -> Limit:
+    """The currency of an amount becomes that of `overrides`. UsageError for what cannot be."""
+    given = [flag for flag, value in {"--until": until, "--hours": hours, "--budget": budget}.items() if value]
     if len(given) > 1:
         raise _refused(given[-1], mark("{limits} can't be combined; keep one"), limits=tr(" and ").join(given))
-    amounts = {flag: _amount(flag, text) for flag in ("--budget", "--per-hour") if (text := typed.get(flag))}
-    currencies = {str(overrides.get(CURRENCY) or ""), *(currency for _, currency in amounts.values())} - {""}
-    if len(currencies) > 1:
-        flag, both = next(iter(amounts)), tr(" and ").join(sorted(currencies))
-        raise _refused(flag, mark("{currencies} are different currencies"), currencies=both)
-    if currencies:
-        overrides[CURRENCY] = currencies.pop()
-    cost, per_hour = (amounts.get(flag, (None, ""))[0] for flag in ("--budget", "--per-hour"))
-    if cost is not None and per_hour is None and PRICE not in overrides:
+    cost, rent = _amount("--budget", budget, overrides), _amount("--per-hour", per_hour, overrides)
+    if cost is not None and rent is None and PRICE not in overrides:
         sentence = mark(
             "no price is set: set that of electricity with --set {price}=0.30, or that of an hour of the machine "
             "with --per-hour 0.80"
         )
         raise _refused("--budget", sentence, price=PRICE)
-    until, hours = typed.get("--until"), typed.get("--hours")
-    seconds = parse_until(until, now).timestamp() - now.timestamp() if until else None
-    return Limit(_hours(hours) * 3600 if hours else seconds, cost, per_hour)
+    seconds = hours * 3600 if hours else None
+    if until:
+        seconds = parse_until(until, now).timestamp() - now.timestamp()
+    return Limit(seconds, cost, rent)
 
 
 def _refused(flag: str, sentence: str, **values: object) -> UsageError:
@@ -88,37 +87,38 @@ def _refused(flag: str, sentence: str, **values: object) -> UsageError:
 
 def parse_until(text: str, now: datetime) -> datetime:
     """ "08:00" is the next one; with a date it is that day's. `now` is by the clock of this place."""
-    shown, clock = repr(plain_text(text, 40)), _CLOCK.fullmatch(text.strip())
+    shown = repr(plain_text(text, 40))
+    with suppress(ValueError):
+        return _next(datetime.strptime(text.strip(), "%H:%M"), now)
     try:
-        if clock is not None:
-            today = now.replace(hour=int(clock[1]), minute=int(clock[2]), second=0, microsecond=0)
-            return today if today > now else today + timedelta(days=1)
-        end = datetime.fromisoformat(text.strip())
-    except ValueError:
+        end = datetime.fromisoformat(text.strip()).astimezone().replace(tzinfo=None)
+    except (ValueError, OverflowError):
         sentence = mark("{shown} is not a time; for example 08:00 or {example}")
         raise _refused("--until", sentence, shown=shown, example=f"{now:%Y-%m-%d} 23:00") from None
-    end = end if end.tzinfo is None else end.astimezone().replace(tzinfo=None)
-    if end > now:
-        return end
-    after, sentence = parse_until(f"{end:%H:%M}", now), mark("{shown} has passed (it is {now}); the next one is {next}")
-    raise _refused("--until", sentence, shown=shown, now=f"{now:{DAY}}", next=f"{after:{DAY}}")
+    if end <= now:
+        sentence = mark("{shown} has passed (it is {now}); the next one is {next}")
+        raise _refused("--until", sentence, shown=shown, now=f"{now:{DAY}}", next=f"{_next(end, now):{DAY}}")
+    return end
 
 
-def _hours(text: str) -> float:
-    with suppress(ValueError):
-        if 0 < (hours := parse_number(text)) <= MOST_HOURS:
-            return hours
-    sentence = mark("{shown} is not a number of hours; for example 6 or 0.5")
-    raise _refused("--hours", sentence, shown=repr(plain_text(text, 40)))
+def _next(clock: datetime, now: datetime) -> datetime:
+    today = datetime.combine(now, clock.time())
+    return today if today > now else today + timedelta(days=1)
 
 
-def _amount(flag: str, text: str) -> tuple[float, str]:
+def _amount(flag: str, text: str | None, overrides: dict[str, Any]) -> float | None:
+    """Its currency becomes that of `overrides`."""
+    if not text:
+        return None
     match = _AMOUNT.fullmatch(text.strip())
-    with suppress(ValueError):
-        if match is not None and 0 < (amount := parse_number(match[1])) < math.inf:
-            return amount, match[2]
-    sentence = mark("{shown} is not an amount of money; for example 5EUR")
-    raise _refused(flag, sentence, shown=repr(plain_text(text, 40)))
+    if match is None or not float(match[1]):
+        sentence = mark("{shown} is not an amount of money; for example 5EUR")
+        raise _refused(flag, sentence, shown=repr(plain_text(text, 40)))
+    amount, currency = match.groups()
+    if currency and overrides.setdefault(CURRENCY, currency) != currency:
+        both = tr(" and ").join((str(overrides[CURRENCY]), currency))
+        raise _refused(flag, mark("{currencies} are different currencies"), currencies=both)
+    return float(amount)
 
 
 # The command.
@@ -130,45 +130,39 @@ def run_fit(values: Mapping[str, Any], **asked: Any) -> int:
     fits = answer(choices, **asked, waits=waits)
     if choices.json:
         say_json(document(fits))
-        return EXIT_FINISHED
-    if waits:
-        return _ask(fits)
-    _say_fits(fits)
-    say()
-    for number, fit in enumerate(fits.rows, start=1):
-        say(f"{number:>2}  {plain_text(fit.command, 2000)}")
+    elif not waits:
+        _say_fits(fits)
+        say()
+        for number, fit in enumerate(fits.rows, start=1):
+            say(f"{number:>2}  {plain_text(fit.command, 2000)}")
+    elif chosen := _chosen(fits):
+        from trainwiz.tui.commands.wizard import run_wizard
+
+        return run_wizard(chosen.request, at_review=True)
     return EXIT_FINISHED
 
 
 def answer(
-    choices: Choices,
-    *,
-    models: Sequence[str] = (),
-    until: str | None = None,
-    hours: str | None = None,
-    budget: str | None = None,
-    per_hour: str | None = None,
-    best: str = "largest",
-    waits: bool = False,
+    choices: Choices, *, models: Sequence[str] = (), best: str = "largest", waits: bool = False, **limits: Any
 ) -> Fits:
-    """What fits. `waits`: somebody reads, and sees the rows before and after the first ones are traced."""
+    """What fits. `limits` are those of `limit_of`. `waits`: somebody reads, and sees the rows before and after the first
+    ones are traced."""
     rule = cast("Rule", checked("--best", best, tuple(RULES)))
     tier = wanted_tier(choices.tier, "layers" if waits else "analytic")
-    typed = {"--until": until, "--hours": hours, "--budget": budget, "--per-hour": per_hour}
-    limit = limit_of(typed, datetime.now(), choices.request.overrides)
+    limit = limit_of(datetime.now(), choices.request.overrides, **limits)
     question = Question(choices.request, tuple(models), limit, rule)
     with refining(tier) as refiner:
         with Waiting(tr("searching for models that fit")):
             fits = find_fits(question, probe_here(choices.request), refiner)
         if waits:
             _say_fits(fits)
-        if tier != "analytic":
-            better = traced(refiner, fits, tier)
-            if waits and better is not fits:
-                say()
-                _say_table(better)
-            fits = better
-    return fits
+        if tier == "analytic":
+            return fits
+        better = traced(refiner, fits, tier)
+    if waits and better is not fits:
+        say()
+        _say_table(better)
+    return better
 
 
 LIMIT_S = 120.0
@@ -177,47 +171,33 @@ LIMIT_S = 120.0
 
 def traced(refiner: Refiner, fits: Fits, tier: RefineTier) -> Fits:
     """The first rows with traced figures, as many as there is time for; Ctrl-C leaves it at those that are there."""
-    number, end = 0, time.monotonic() + LIMIT_S
-    with Waiting("") as waiting:
+    numbers, most, end = count_from(1), min(TRACED, len(fits.rows)), time.monotonic() + LIMIT_S
+    with Waiting("") as waiting, suppress(KeyboardInterrupt):
 
         def better(gathered: Gathered) -> Plan:
-            nonlocal number
-            number += 1
-            most = min(TRACED, len(fits.rows))
-            waiting.say(tr("tracing row {number} of {most}; press Ctrl-C to choose now", number=number, most=most))
+            waiting.say(
+                tr("tracing row {number} of {most}; press Ctrl-C to choose now", number=next(numbers), most=most)
+            )
             return refiner.improve(gathered, lambda plan: None, tier, limit_s=max(0.0, end - time.monotonic()))
 
-        try:
-            for found in improved(fits, better):
-                fits = found
-                if time.monotonic() > end:
-                    break
-        except KeyboardInterrupt:
-            pass
+        for found in improved(fits, better):
+            fits = found
+            if time.monotonic() > end:
+                break
     return fits
 
 
-def _ask(fits: Fits) -> int:
-    while True:
-        try:
-            answer = input(tr("Row to open in the wizard (Enter: the first, q: quit): ")).strip().lower()
-        except (EOFError, KeyboardInterrupt):
-            say()
-            return EXIT_FINISHED
-        if answer in ("q", "quit"):
-            return EXIT_FINISHED
-        if not answer or (answer.isdecimal() and 1 <= int(answer) <= len(fits.rows)):
-            break
-        say(
-            tr(
-                "{answer} is not a row number. Type 1 to {most}.",
-                answer=repr(plain_text(answer, 20)),
-                most=len(fits.rows),
-            )
-        )
-    from trainwiz.tui.commands.wizard import run_wizard
-
-    return run_wizard(fits.rows[int(answer or 1) - 1].request, at_review=True)
+def _chosen(fits: Fits) -> Fit | None:
+    """The row that somebody wants to open; None where he leaves."""
+    rows = {str(number): fit for number, fit in enumerate(fits.rows, start=1)}
+    with suppress(EOFError, KeyboardInterrupt):
+        question = tr("Row to open in the wizard (Enter: the first, q: quit): ")
+        while (typed := input(question).strip() or "1") != "q":
+            if typed in rows:
+                return rows[typed]
+            shown = repr(plain_text(typed, 20))
+            say(tr("{answer} is not a row number. Type 1 to {most}.", answer=shown, most=len(rows)))
+    return None
 
 
 def document(fits: Fits) -> dict[str, Any]:
@@ -254,105 +234,76 @@ KINDS: dict[RowsKind, str] = {
 }  # fmt: skip
 
 
-COLUMNS: dict[str, Callable[[Fit], str]] = {
-    mark("model"): lambda fit: plain_text(fit.model, 40),
-    mark("size"): lambda fit: short_count(fit.parameters),
-    mark("method"): lambda fit: tr(METHOD_NAMES[fit.method]),
-    mark("length"): lambda fit: count(fit.plan.batch.sequence_length),
-    mark("rank"): lambda fit: "-" if fit.rank is None else str(fit.rank),
-    mark("truncated"): lambda fit: percent(fit.cut),
-    mark("needs GiB"): lambda fit: _memory_cell(fit),
-    mark("verdict"): lambda fit: _verdict_cell(fit),
-    mark("time"): lambda fit: duration(fit.plan.time.total_s),
-    mark("range"): lambda fit: duration_range(fit.plan.time.total_low_s, fit.plan.time.total_high_s),
-    mark("epochs"): lambda fit: epochs(fit.passes),
-    mark("tokens"): lambda fit: short_count(fit.plan.time.real_tokens or fit.plan.time.total_tokens),
-    "kWh": lambda fit: _range_cell(fit.plan.time.energy_low_kwh, fit.plan.time.energy_high_kwh),
-    mark("cost"): lambda fit: "" if fit.cost is None else _range_cell(fit.cost[0], fit.cost[2]),
-}
 LEFT = ("model", "method", "verdict")
 DROPPED = ("tokens", "rank", "size", "truncated", "kWh", "range")
 """Columns that go where a terminal is narrow, the first one first."""
 
 
-def _memory_cell(fit: Fit) -> str:
-    memory = fit.plan.memory
+def _cells(fit: Fit) -> dict[str, str]:
+    """Heading -> what a row has below it; a column that is empty in all rows is left out."""
+    memory, time = fit.plan.memory, fit.plan.time
     needed, whole = gib(memory.needed_bytes), memory.capacity_bytes
-    return needed if whole is None else tr("{amount} of {whole}", amount=needed, whole=gib(whole))
+    sign, word, _ = VERDICTS[memory.verdict or "fits"]
+    currency = plain_text(fit.plan.config.planning.currency, 8)
+    return {
+        mark("model"): plain_text(fit.model, 40),
+        mark("size"): short_count(fit.parameters),
+        mark("method"): tr(METHOD_NAMES[fit.method]),
+        mark("length"): count(fit.plan.batch.sequence_length),
+        mark("rank"): "-" if fit.rank is None else str(fit.rank),
+        mark("truncated"): percent(fit.cut),
+        mark("needs GiB"): needed if whole is None else tr("{amount} of {whole}", amount=needed, whole=gib(whole)),
+        mark("verdict"): f"{sign} {tr(word)}" + ("" if memory.tier == "analytic" else f" ({tr(memory.tier)})"),
+        mark("time"): duration(time.total_s),
+        mark("range"): duration_range(time.total_low_s, time.total_high_s),
+        mark("epochs"): epochs(fit.passes),
+        mark("tokens"): short_count(time.real_tokens or time.total_tokens),
+        "kWh": _range(time.energy_low_kwh, time.energy_high_kwh),
+        mark("cost"): f"{_range(fit.cost[0], fit.cost[2])} {currency}".rstrip() if fit.cost else "",
+    }
 
 
-def _verdict_cell(fit: Fit) -> str:
-    sign, word, _ = VERDICTS[fit.plan.memory.verdict or "fits"]
-    is_traced = fit.plan.memory.tier != "analytic"
-    return f"{sign} {tr(word)}" + (f" ({tr(fit.plan.memory.tier)})" if is_traced else "")
-
-
-def _range_cell(low: float | None, high: float | None) -> str:
+def _range(low: float | None, high: float | None) -> str:
     return "" if low is None or high is None else amount_range(low, high)
 
 
 def _head(fits: Fits) -> Iterator[Row]:
-    first, passes = fits.rows[0].plan, passes_words(fits.question.passes)
+    first, question, passes = fits.rows[0].plan, fits.question, passes_words(fits.question.passes)
     name = plain_text(Path(first.config.data.sources[0].name).name, 60)
-    what = tr(
-        "{rows} rows of {name}: {kind}",
-        rows=count(fits.data.texts or fits.data.rows),
-        name=name,
-        kind=tr(KINDS[fits.kind]),
-    )
+    rows = count(fits.data.texts or fits.data.rows)
+    what = tr("{rows} rows of {name}: {kind}", rows=rows, name=name, kind=tr(KINDS[fits.kind]))
     if fits.told is not None:
         what += tr(" ({why}; change it with --task)", why=plain_text(fits.told.why, 200))
     yield tr("Data"), what
     yield tr("Machine"), machine_text(first)
-    limit, each = fits.question.limit, mark("{limit}; each row below is planned for {passes}, or for what it allows")
-    if fits.rows[0].limit_s is not None:
-        currency = plain_text(first.config.planning.currency, 8)
-        most = duration(limit.seconds) if limit.cost is None else f"{limit.cost:g} {currency}"
-        yield tr("Limit"), tr(each, limit=most, passes=passes)
-    yield tr("Best"), tr(RULES[fits.question.rule], passes=passes)
+    yield tr("Best"), tr(RULES[question.rule], passes=passes)
 
 
 def _say_table(fits: Fits) -> None:
-    names = ["#", *(name for name, cell in COLUMNS.items() if any(map(cell, fits.rows)))]
-    currency = plain_text(fits.rows[0].plan.config.planning.currency, 8)
-    rows = [[currency if currency and name == "cost" else tr(name) for name in names]]
-    rows += [
-        [str(number), *(COLUMNS[name](fit) for name in names[1:])] for number, fit in enumerate(fits.rows, start=1)
-    ]
-    right = [place for place, name in enumerate(names) if name not in LEFT]
-    dropped = [names.index(name) for name in DROPPED if name in names]
-    head, *lines = ["  ".join(row).rstrip() for row in fitted(rows, right, dropped)]
-    say(paint(head, "quiet"))
+    """And below it how exact the figures are, licences, and errors that a start would meet and a download does not cure."""
+    from trainwiz.core.plan.gather import NOT_ABOUT_FIT
+
+    cells = list(map(_cells, fits.rows))
+    names = [name for name in cells[0] if any(row[name] for row in cells)]
+    rows = [["#", *map(tr, names)]]
+    rows += [[str(number), *(row[name] for name in names)] for number, row in enumerate(cells, start=1)]
+    right = [0, *(place for place, name in enumerate(names, start=1) if name not in LEFT)]
+    head, *lines = fitted(rows, right, [1 + names.index(name) for name in DROPPED if name in names])
+    say(paint("  ".join(head).rstrip(), "quiet"))
     for line, fit in zip(lines, fits.rows, strict=True):
-        late = not fit.in_time or fit.plan.memory.verdict != "fits"
-        say(paint(line, "warning") if late else line)
-    for note in _notes(fits):
-        say(note)
-
-
-def _notes(fits: Fits) -> Iterator[str]:
-    tiers = [fit.plan.memory.tier != "analytic" for fit in fits.rows]
-    yield (
-        tr(
+        is_late = not fit.in_time or fit.plan.memory.verdict != "fits"
+        shown = "  ".join(line).rstrip()
+        say(paint(shown, "warning") if is_late else shown)
+    said = mark("Memory and time are formula estimates; --tier full traces the memory of the first {count} rows.")
+    if any(fit.plan.memory.tier != "analytic" for fit in fits.rows):
+        said = mark(
             "Where the verdict says traced, memory is from a trace of the step; everything else is estimated by "
             "formula."
         )
-        if any(tiers)
-        else tr(
-            "Memory and time are formula estimates; --tier full traces the memory of the first {count} rows.",
-            count=TRACED,
-        )
-    )
-    gated = sorted({fit.model for fit in fits.rows if fit.plan.spec is not None and fit.plan.spec.gated})
-    if gated:
-        yield tr("Accept the license on the Hub first: {models}.", models=", ".join(gated))
-    errors = [(number, finding) for number, fit in enumerate(fits.rows, start=1) for finding in _in_the_way(fit)]
-    for number, finding in errors[:TRACED]:
-        yield tr("{number}: {message}", number=number, message=plain_text(finding.message, 300))
-
-
-def _in_the_way(fit: Fit) -> list[Finding]:
-    """Errors of a plan that a start would meet and a download does not cure."""
-    from trainwiz.core.plan.gather import NOT_ABOUT_FIT
-
-    return [finding for finding in fit.plan.errors if finding.code not in NOT_ABOUT_FIT]
+    say(tr(said, count=TRACED))
+    if gated := sorted({fit.model for fit in fits.rows if fit.plan.spec is not None and fit.plan.spec.gated}):
+        say(tr("Accept the license on the Hub first: {models}.", models=", ".join(gated)))
+    for number, fit in enumerate(fits.rows, start=1):
+        for finding in fit.plan.errors:
+            if finding.code not in NOT_ABOUT_FIT:
+                say(tr("{number}: {message}", number=number, message=plain_text(finding.message, 300)))

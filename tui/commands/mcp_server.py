@@ -18,7 +18,6 @@ from trainwiz.core.language import mark, tr
 from trainwiz.core.run.state import ACTIVE
 from trainwiz.core.text import plain_text
 from trainwiz.tui.choices import assignments
-from trainwiz.tui.options import BY_NAME
 from trainwiz.tui.output import is_terminal, say
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ def run_mcp(folder: str, *, allow_start: bool, allow_stop: bool) -> int:
         raise CannotRunError(Finding("missing_package", "error", "mcp", message)) from None
     root = Path(folder).expanduser()
     if not root.is_dir():
-        message = tr("{path} is not a folder.", path=repr(plain_text(folder)))
+        message = tr("{path} is not a folder.", path=repr(folder))
         raise usage_error("no_such_path", "FOLDER", message)
     os.chdir(root)
     if is_terminal(sys.stdin):
@@ -93,7 +92,7 @@ class Tools:
         arguments: list[str] = []
         for name, value in choices.items():
             self._check(value)
-            flag = BY_NAME[name].flag if name in BY_NAME else f"--{name.replace('_', '-')}"
+            flag = f"--{name.replace('_', '-')}"
             if isinstance(value, Mapping):
                 arguments += [f"{flag}={one}" for one in assignments(value)]
             elif value is True:
@@ -103,6 +102,7 @@ class Tools:
         return arguments
 
     def _said(self, *arguments: str) -> str:
+        """What a command prints. Raises ToolError with what it prints where it refuses: findings, each with its remedies."""
         command = [sys.executable, "-P", "-m", "trainwiz.tui", *arguments]
         try:
             done = subprocess.run(
@@ -112,7 +112,7 @@ class Tools:
             raise _refusal(tr("It took longer than {seconds} s.", seconds=f"{LIMIT_S:g}")) from None
         text = done.stdout.decode(errors="replace")
         if done.returncode != EXIT_FINISHED:
-            raise _refusal(_sentences(text) or plain_text(done.stderr.decode(errors="replace"), 2000))
+            raise _refusal(text.strip().rpartition("\n")[2] or plain_text(done.stderr.decode(errors="replace"), 2000))
         return text
 
     def _json(self, *arguments: str) -> Document:
@@ -164,11 +164,10 @@ class Tools:
         none: the run of this folder that trains now, else the newest.
         """
         if what is None:
-            found = self.runs()["runs"]
-            active = [run for run in found if run["status"] in ACTIVE]
+            found = sorted(self.runs()["runs"], key=lambda run: run["status"] not in ACTIVE)
             if not found:
                 raise _refusal(tr("There are no runs in runs/ yet."))
-            what = str((active or found)[0]["path"])
+            what = str(found[0]["path"])
         return self._json("monitor", "--once", "--json", "--", self._place(what))
 
     def start(
@@ -224,31 +223,17 @@ def _refusal(message: str) -> Exception:
     return refusal
 
 
-def _sentences(text: str) -> str:
-    try:
-        findings = json.loads(text.strip().splitlines()[-1])["findings"]
-        return "\n".join(
-            "\n- ".join(
-                [finding["message"], *(f"{one['text']}: {one['command'] or ''}" for one in finding["remedies"])]
-            )
-            for finding in findings
-            if finding["severity"] == "error"
-        )
-    except (ValueError, LookupError, TypeError):
-        return ""
-
-
 def server_of(tools: Tools, *, allow_start: bool, allow_stop: bool) -> MCPServer:
     from mcp.server import MCPServer
     from mcp.types import ToolAnnotations
 
     server = MCPServer("trainwiz", instructions=INSTRUCTIONS, version=product_version(), log_level="WARNING")
-    reads = ToolAnnotations(read_only_hint=True, open_world_hint=False)
-    offered: list[tuple[Any, ToolAnnotations]] = [
-        (tool, reads) for tool in (tools.plan, tools.fit, tools.diagnose, tools.runs, tools.monitor)
+    offered: list[tuple[Any, dict[str, bool]]] = [
+        (tool, {"read_only_hint": True, "open_world_hint": False})
+        for tool in (tools.plan, tools.fit, tools.diagnose, tools.runs, tools.monitor)
     ]
-    offered += [(tools.start, ToolAnnotations(destructive_hint=False))] * allow_start
-    offered += [(tools.stop, ToolAnnotations(destructive_hint=True))] * allow_stop
+    offered += [(tools.start, {"destructive_hint": False})] * allow_start
+    offered += [(tools.stop, {"destructive_hint": True})] * allow_stop
     for tool, hints in offered:
-        server.add_tool(tool, description=inspect.getdoc(tool), annotations=hints)
+        server.add_tool(tool, description=inspect.getdoc(tool), annotations=ToolAnnotations(**hints))
     return server

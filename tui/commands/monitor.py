@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from trainwiz.core.language import mark, tr
 from trainwiz.core.run.folder import DEFAULT_ROOT
 from trainwiz.core.run.state import ENDED
 from trainwiz.core.text import moment_words, plain_text
-from trainwiz.tui.output import Row, is_terminal, say, say_json, say_rows
+from trainwiz.tui.output import Row, is_terminal, say, say_json, say_rows, under
 from trainwiz.tui.run_words import EVALUATION_WORDS, first_choice, measured, ordered_names, say_runs, steps_of
 from trainwiz.tui.text import duration, gib, value_label
 from trainwiz.tui.widgets.machine_panels import device_parts, host_parts
@@ -22,39 +23,40 @@ from trainwiz.tui.widgets.monitor_panel import answer_label, answer_text
 from trainwiz.tui.widgets.run_header import phase_part, progress_words, step_parts, token_parts
 
 if TYPE_CHECKING:
+    from textual.content import Content
     from trainwiz.core.telemetry.discovery import Found
     from trainwiz.core.telemetry.snapshot import Snapshot
     from trainwiz.core.telemetry.target import Target
 
 
-# What can be watched as a table: for `trainwiz monitor` where there is more than one thing, in pipes and in the picker.
+# What can be watched as a table: for `trainwiz monitor` where there is more than one thing, in pipes and in the picker,
+# and for `trainwiz runs list`.
 
 HEADINGS = (mark("name"), mark("status"), mark("step"), mark("loss"), mark("what"), mark("started"))
+LEAST_TOLD_FIRST = (4, 5, 3)
+"""Columns that go, in this order, where a terminal is too narrow for all: what, started, loss."""
 WIDEST_WHAT = 60
 SOURCES = {"trainer": "Trainer", "tensorboard": "TensorBoard", "process": mark("process")}
 
 
-def say_targets(found: Sequence[Found], *, as_json: bool) -> None:
-    """The list on stdout: JSON {targets: [...]}, else one line each with a heading."""
-    if as_json:
-        say_json({"targets": [target.to_json() for target in found]})
-        return
+def say_targets(found: Sequence[Found]) -> None:
+    """A line each, with a heading."""
     rows = [tuple(map(tr, HEADINGS)), *(row_of(target, time.time()) for target in found)]
-    say_runs(rows, [target.status for target in found])
+    say_runs(rows, [target.status for target in found], LEAST_TOLD_FIRST)
 
 
 def row_of(found: Found, now_s: float) -> tuple[str, str, str, str, str, str]:
-    kind = tr(SOURCES.get(found.target.kind, ""))
     cards = f"GPU {', '.join(map(str, found.gpus))}" if found.gpus else ""
-    what = " · ".join(part for part in (kind, found.what, cards) if part)
-    ago_s = None if found.started_s is None else max(0.0, now_s - found.started_s)
+    since = duration(max(0.0, now_s - (found.started_s or now_s)))
+    what = " · ".join(filter(None, (tr(SOURCES.get(found.target.kind, "")), found.what, cards)))
     return (
         plain_text(name_to_give(found)),
         tr(found.status),
         steps_of(found.step, found.max_steps),
         "-" if found.loss is None else f"{found.loss:.4g}",
         plain_text(what, WIDEST_WHAT) or "-",
-        "-" if ago_s is None else tr("{time} ago", time=duration(ago_s)),
+        # A run that was written and never started has the time of its folder.
+        "-" if found.started_s is None or found.status == "prepared" else tr("{time} ago", time=since),
     )
 
 
@@ -85,69 +87,66 @@ GAP = "   "
 
 
 def summary_rows(snapshot: Snapshot) -> list[Row]:
-    return [(label, GAP.join(parts)) for label, parts in labelled_parts(snapshot) if parts]
+    """What is known of each subject, in the order of reading; what others wrote is plain."""
+    return [(label, plain_text(text)) for label, text in _rows(snapshot) if text]
 
 
-def labelled_parts(snapshot: Snapshot) -> Iterator[tuple[str, list[str]]]:
-    """(subject, what is known of it), in the order of reading; an empty list is a subject that nothing is known of."""
-    yield tr("Progress"), progress_words(snapshot)
-    yield tr("Now"), work_parts(snapshot)
-    yield tr("Metrics"), metric_parts(snapshot)
+def _rows(snapshot: Snapshot) -> Iterator[Row]:
+    yield tr("Progress"), GAP.join(progress_words(snapshot))
+    yield tr("Now"), GAP.join(work_parts(snapshot))
+    metrics = [metric_text(name, value) for name, value in known_metrics(snapshot).items()]
+    if beyond := metrics[MOST_METRICS:]:
+        metrics[MOST_METRICS:] = [tr("{count} more with --json", count=f"{len(beyond):,}")]
+    yield tr("Metrics"), GAP.join(metrics)
     for prompt in snapshot.answers[:MOST_ANSWERS]:
-        yield tr("Prompt"), [plain_text(prompt.source, LONGEST_ANSWER)]
-        newest = plain_text(answer_text(prompt.newest), LONGEST_ANSWER)
-        yield "", [f"{answer_label(prompt.newest)}{GAP}{newest}"]
-    yield tr("Speed"), [part.plain for part in (*step_parts(snapshot), *token_parts(snapshot))]
-    yield tr("Engine"), list(filter(None, [plain_text(snapshot.engine.get("actual") or "")]))
+        yield tr("Prompt"), plain_text(prompt.source, LONGEST_ANSWER)
+        answer = plain_text(answer_text(prompt.newest), LONGEST_ANSWER)
+        yield "", f"{answer_label(prompt.newest)}{GAP}{answer}"
+    yield tr("Speed"), _joined((*step_parts(snapshot), *token_parts(snapshot)))
+    yield tr("Engine"), str(snapshot.engine.get("actual") or "")
     if snapshot.host.sample or snapshot.used_gpus:
-        for label, parts in device_parts(snapshot):
-            yield label, [part.plain for part in parts]
-        yield tr("Host"), [part.plain for part in host_parts(snapshot)]
-    for problem in snapshot.problems:
-        yield tr("Problem"), [plain_text(problem)]
+        yield from ((label, _joined(parts)) for label, parts in device_parts(snapshot))
+        yield tr("Host"), _joined(host_parts(snapshot))
+    yield from under(tr("Problem"), *snapshot.problems)
     for advice in snapshot.advice:
-        yield tr("Advice"), [tr(ADVICE_WORDS.get(advice.level, "{text}"), text=plain_text(advice.text))]
-        if advice.remedy:
-            yield "", [plain_text(advice.remedy)]
+        text = tr(ADVICE_WORDS.get(advice.level, "{text}"), text=advice.text)
+        yield from under(tr("Advice"), text, advice.remedy)
     if snapshot.source != "run":
-        for path in snapshot.read_from[:MOST_FILES]:
-            yield tr("Read from"), [plain_text(path)]
+        yield from under(tr("Read from"), *snapshot.read_from[:MOST_FILES])
     if snapshot.ending is not None:
-        yield tr("End"), [plain_text(snapshot.ending.text)]
-        if snapshot.not_retried:
-            yield "", [plain_text(snapshot.not_retried)]
-        if snapshot.ending.remedy:
-            yield tr("Next"), [plain_text(snapshot.ending.remedy)]
+        yield from under(tr("End"), snapshot.ending.text, snapshot.not_retried)
+        yield tr("Next"), snapshot.ending.remedy or ""
+
+
+def _joined(parts: Iterable[Content]) -> str:
+    return GAP.join(part.plain for part in parts)
 
 
 def plain_line(snapshot: Snapshot) -> str:
-    """One line: the moment of a replay, status, progress, loss, pace, memory, the worst advice."""
+    """One line: the moment of a replay, status, progress, loss, pace, GPU memory, the worst advice."""
     parts = [tr(snapshot.status), *work_parts(snapshot), *progress_words(snapshot)]
     if snapshot.replayed_s is not None:
         parts.insert(0, moment_words(snapshot.replayed_s, "%Y-%m-%d %H:%M:%S"))
     known = known_metrics(snapshot)
-    name = first_choice(known)
-    if name is not None:
+    if name := first_choice(known):
         parts.append(metric_text(name, known[name]))
-    pace = snapshot.pace.real_tokens_per_s or snapshot.pace.tokens_per_s
-    if pace is not None:
+    if pace := snapshot.pace.real_tokens_per_s or snapshot.pace.tokens_per_s:
         parts.append(tr("{count} tokens/s", count=f"{pace:,.0f}"))
-    used = [gpu for gpu in snapshot.used_gpus if gpu.memory_used_bytes is not None]
-    parts += [f"GPU {gpu.index} {gib(gpu.memory_used_bytes)} GiB" for gpu in used]
-    if not snapshot.used_gpus and snapshot.job_rss_bytes is not None:
-        parts.append(tr("RAM {amount} GiB", amount=gib(snapshot.job_rss_bytes)))
-    urgent = [advice.text for advice in snapshot.advice if advice.level in ("error", "warning")]
-    parts += map(plain_text, [*urgent, *snapshot.problems][:1])
+    parts += [
+        f"GPU {gpu.index} {gib(gpu.memory_used_bytes)} GiB" for gpu in snapshot.used_gpus if gpu.memory_used_bytes
+    ]
+    urgent = [advice.text for advice in snapshot.advice if advice.level in ADVICE_WORDS]
+    parts += [*urgent, *snapshot.problems][:1]
     if snapshot.ending is not None and snapshot.status not in ENDED:
-        parts.append(plain_text(snapshot.ending.text))
-    return GAP.join(parts)
+        parts.append(snapshot.ending.text)
+    return plain_text(GAP.join(parts))
 
 
 def known_metrics(snapshot: Snapshot) -> dict[str, float]:
     """The last value of each metric that no other line speaks of, the telling ones first."""
     names = dict.fromkeys((*ordered_names(snapshot.metrics), *snapshot.metrics))
-    values = {name: snapshot.metrics[name].last for name in names if name not in ELSEWHERE}
-    return {name: value for name, value in values.items() if value is not None}
+    values = ((name, snapshot.metrics[name].last) for name in names if name not in ELSEWHERE)
+    return {name: value for name, value in values if value is not None}
 
 
 def metric_text(name: str, value: float) -> str:
@@ -162,46 +161,32 @@ def work_parts(snapshot: Snapshot) -> list[str]:
     return [words for words in (phase_part(snapshot), snapshot.attempt_words) if words]
 
 
-def metric_parts(snapshot: Snapshot) -> list[str]:
-    parts = [metric_text(name, value) for name, value in known_metrics(snapshot).items()]
-    beyond = len(parts) - MOST_METRICS
-    more = [tr("{count} more with --json", count=f"{beyond:,}")] if beyond > 0 else []
-    return [*parts[:MOST_METRICS], *more]
-
-
 # `trainwiz monitor --plain`: a line every few seconds, for pipes and screen readers.
-
-SAY_AGAIN_S = 60.0
-"""A line that says what the line before said is held back, for this long at most."""
 
 
 def follow(target: Target, *, as_json: bool, interval_s: float) -> int:
-    """A line every `interval_s` seconds until the job has ended; Ctrl-C only ends the watching. Returns 0."""
+    """A line every `interval_s` seconds in which something has changed, until the job has ended; Ctrl-C only ends the
+    watching. Returns 0."""
     from trainwiz.core.telemetry.target import open_source
 
-    source = open_source(target)
-    said, said_at = "", -SAY_AGAIN_S
-    try:
+    said = ""
+    with suppress(KeyboardInterrupt), closing(open_source(target)) as source:
         while True:
             began = time.monotonic()
             snapshot = source.read_all()
-            ended = snapshot.status in ENDED
             if as_json:
                 say_json(snapshot.to_json(), compact=True)
-            elif (line := plain_line(snapshot)) != said or ended or began - said_at >= SAY_AGAIN_S:
+            elif (line := plain_line(snapshot)) != said:
                 say(line)
-                said, said_at = line, began
-            if ended:
-                if not as_json and snapshot.ending is not None:
-                    say(plain_text(snapshot.ending.text))
-                    if snapshot.ending.remedy:
-                        say(tr("Next: {remedy}", remedy=plain_text(snapshot.ending.remedy)))
-                return 0
+                said = line
+            if snapshot.status in ENDED:
+                break
             time.sleep(max(0.0, interval_s - (time.monotonic() - began)))
-    except KeyboardInterrupt:
-        return 0
-    finally:
-        source.close()
+        if not as_json and snapshot.ending is not None:
+            say(plain_text(snapshot.ending.text))
+            if snapshot.ending.remedy:
+                say(tr("Next: {remedy}", remedy=plain_text(snapshot.ending.remedy)))
+    return 0
 
 
 SCREEN_INTERVAL_S = 1.0
@@ -226,21 +211,31 @@ def run_monitor(
     """
     looks_once = once or (as_json and not plain)
     target, found = choose(text, ended=replay is not None)
-    if not (looks_once or plain or (is_terminal(sys.stdin) and is_terminal(sys.stdout))):
-        message = tr("The live monitor needs a terminal; without one use --once, --plain or --json.")
-        raise usage_error("no_terminal", "terminal", message)
-    if target is None and not (looks_once or plain):
-        return show_screen(None, readonly=readonly, interval_s=interval_s, replay=replay)
+    if target is not None and replay is not None:
+        if looks_once:
+            message = tr("--replay only works in the live monitor or with --plain; --once shows how the run ended.")
+            raise usage_error("replay_once", "--replay", message)
+        target = replayed(target, replay)
+    if not (looks_once or plain):
+        if not (is_terminal(sys.stdin) and is_terminal(sys.stdout)):
+            message = tr("The live monitor needs a terminal; without one use --once, --plain or --json.")
+            raise usage_error("no_terminal", "terminal", message)
+        return show_screen(target, readonly=readonly, interval_s=interval_s or SCREEN_INTERVAL_S, replay=replay)
     if target is None:
-        say_targets(found, as_json=as_json)
+        if as_json:
+            say_json({"targets": [one.to_json() for one in found]})
+        else:
+            say_targets(found)
         return 0
-    if replay is not None:
-        target = replayed(target, replay, once=looks_once)
-    if looks_once:
-        return look_once(target, as_json=as_json)
-    if plain:
-        return follow(target, as_json=as_json, interval_s=PLAIN_INTERVAL_S if interval_s is None else interval_s)
-    return show_screen(target, readonly=readonly, interval_s=interval_s)
+    if plain and not once:
+        return follow(target, as_json=as_json, interval_s=interval_s or PLAIN_INTERVAL_S)
+    snapshot = look(target)
+    if as_json:
+        say_json(snapshot.to_json())
+    else:
+        say(f"{plain_text(snapshot.name)}{GAP}{tr(snapshot.status)}")
+        say_rows(summary_rows(snapshot))
+    return 0
 
 
 def choose(text: str | None, *, ended: bool = False) -> tuple[Target | None, list[Found]]:
@@ -254,31 +249,22 @@ def choose(text: str | None, *, ended: bool = False) -> tuple[Target | None, lis
     if text is not None:
         return find_target(text), []
     found = [one for one in list_targets() if not ended or (one.target.kind == "run" and one.status in ENDED)]
-    if found:
-        return default_target(found), found
-    if ended:
-        message = tr("No run in {folder}/ has ended yet: nothing can be replayed.", folder=DEFAULT_ROOT)
-        raise usage_error("nothing_to_replay", "--replay", message)
-    raise usage_error(
-        "no_runs",
-        str(DEFAULT_ROOT),
-        tr(
-            "Nothing is training, and there are no runs in {folder}/ yet. `trainwiz --profile cpu-demo --yes` "
-            "creates one; `trainwiz monitor FOLDER` opens one in another place.",
+    if not found:
+        message = tr(
+            "There is no run in {folder}/ yet to monitor, or to replay once it has ended. `trainwiz --profile cpu-demo "
+            "--yes` creates one; `trainwiz monitor FOLDER` opens one in another place.",
             folder=DEFAULT_ROOT,
-        ),
-    )
+        )
+        raise usage_error("no_runs", str(DEFAULT_ROOT), message)
+    return default_target(found), found
 
 
-def replayed(target: Target, speed: str, *, once: bool = False) -> Target:
+def replayed(target: Target, speed: str) -> Target:
     """The target as a replay. Raises UsageError where it cannot be one."""
     from trainwiz.core.run.folder import RunFolder
     from trainwiz.core.run.state import read_state
     from trainwiz.core.telemetry.run_source import parse_speed, spans_of
 
-    if once:
-        message = tr("--replay only works in the live monitor or with --plain; --once shows how the run ended.")
-        raise usage_error("replay_once", "--replay", message)
     if target.kind != "run":
         message = tr(
             "{name} is not a trainwiz run. Only trainwiz runs record the times that a replay needs.", name=target.name
@@ -292,41 +278,27 @@ def replayed(target: Target, speed: str, *, once: bool = False) -> Target:
 def look(target: Target) -> Snapshot:
     from trainwiz.core.telemetry.target import open_source
 
-    source = open_source(target)
-    try:
+    with closing(open_source(target)) as source:
         return source.read_all()
-    finally:
-        source.close()
 
 
-def look_once(target: Target, *, as_json: bool) -> int:
-    snapshot = look(target)
-    if as_json:
-        say_json(snapshot.to_json())
-        return 0
-    say(f"{plain_text(snapshot.name)}{GAP}{tr(snapshot.status)}")
-    say_rows(summary_rows(snapshot))
-    return 0
-
-
-def show_screen(
-    target: Target | None, *, readonly: bool, interval_s: float | None = None, replay: str | None = None
-) -> int:
+def show_screen(target: Target | None, *, readonly: bool, interval_s: float, replay: str | None) -> int:
+    """The live screen of the target; without one that of the picker, whose runs are replayed too where `replay` is given."""
     from textual.screen import Screen
     from trainwiz.tui.app import TrainwizApp
     from trainwiz.tui.screens.monitor import MonitorScreen
 
-    every_s = SCREEN_INTERVAL_S if interval_s is None else interval_s
-
     def watch(chosen: Target) -> MonitorScreen:
-        return MonitorScreen(replayed(chosen, replay) if replay is not None else chosen, readonly, interval_s=every_s)
+        return MonitorScreen(chosen, readonly, interval_s=interval_s)
 
     def first() -> Screen[None]:
         if target is not None:
-            return MonitorScreen(target, readonly, interval_s=every_s)
+            return watch(target)
         from trainwiz.tui.screens.run_picker import RunPicker
 
-        return RunPicker(watch, find=None if replay is None else lambda: choose(None, ended=True)[1])
+        if replay is None:
+            return RunPicker(watch)
+        return RunPicker(lambda chosen: watch(replayed(chosen, replay)), find=lambda: choose(None, ended=True)[1])
 
     app = TrainwizApp(first)
     # What is loaded by now stays: the collector of garbage need not look through it again and again.

@@ -2,45 +2,40 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from trainwiz.core.config import OriginKind
 from trainwiz.core.config.request import PlanRequest
-from trainwiz.core.errors import EXIT_FINISHED, sort_findings
+from trainwiz.core.errors import sort_findings
 from trainwiz.core.history.measurement import load
 from trainwiz.core.history.rates import kept_rates
-from trainwiz.core.language import mark, tr, trn
+from trainwiz.core.language import mark, tr
 from trainwiz.core.plan.gather import Gathered, gather
 from trainwiz.core.plan.refine import Refiner, RefineTier
 from trainwiz.core.plan.result import Choice, Plan
 from trainwiz.core.text import plain_text
 from trainwiz.tui.choices import parse_choices
+from trainwiz.tui.commands.profiles import say_table, value_words
 from trainwiz.tui.options import wanted_tier
-from trainwiz.tui.output import Row, Waiting, paint, say, say_findings, say_json, say_rows
+from trainwiz.tui.output import Row, Waiting, paint, say, say_findings, say_json, say_rows, under
 from trainwiz.tui.plan_words import (
     batch_lines,
-    batch_text,
     finish_words,
     memory_lines,
     memory_title,
     method_words,
     of_capacity,
-    run_words,
     time_lines,
     trained_words,
     unknown_time_words,
 )
-from trainwiz.tui.text import aligned, count, duration_range, gib, short_count
+from trainwiz.tui.text import count, duration_range, gib, short_count
 
-# The plan as a few lines of text, numbers first: what headless shows before it starts.
-
-GAP = "     "
+# What a run would be, one subject a line: the numbers of `trainwiz plan`.
 
 VERDICTS: dict[str, tuple[str, str, str]] = {
     "fits": ("✓", mark("fits"), "good"),
@@ -55,14 +50,8 @@ TIME_WORDS: dict[str, str] = {
 
 
 def plan_rows(plan: Plan) -> list[Row]:
-    facts = filter(None, (model_text(plan), data_text(plan), batch_text(plan), " = ".join(run_words(plan))))
-    disk = f"{tr('Disk')} {of_disk(plan.memory.disk_bytes, plan.memory.disk_capacity_bytes)}"
-    needs = [memory_text(plan), disk, tr("Time {time}", time=time_text(plan))]
-    return [
-        (tr("Plan"), " · ".join(facts)),
-        (tr("Method"), method_words(plan)),
-        (memory_title(plan.memory.device), GAP.join(needs)),
-    ]
+    """What is shown before a start: of each subject its first line."""
+    return [row for row in number_rows(plan, datetime.now()) if row[0]]
 
 
 def model_text(plan: Plan) -> str:
@@ -81,29 +70,25 @@ def data_text(plan: Plan) -> str:
     name = plain_text(Path(sources[0].name).name or sources[0].name, 40)
     if len(sources) > 1:
         name = tr("{name} and {count} more", name=name, count=len(sources) - 1)
-    data = plan.data
-    rows = data.rows if data is not None else None
-    return tr("{rows} rows of {name}", rows=count(rows), name=name) if isinstance(rows, int) else name
+    if plan.data is None:
+        return name
+    return tr("{rows} rows of {name}", rows=count(plan.data.rows), name=name)
 
 
 def memory_text(plan: Plan) -> str:
-    """ "0.6 of 23 GiB host RAM   ✓ fits", or "needs 5.1 of 9.6 GiB on GPU 0 · RTX 3080 10GB   ✓ fits"."""
+    """ "needs 5.1 of 9.6 GiB on GPU 0 · RTX 3080 10GB   ✓ fits"."""
     memory = plan.memory
     if memory.verdict is None and memory.allocated_bytes == 0:
         return tr("unknown (the model size is unknown)")
-    amount = gib(memory.judged_bytes)
-    if memory.capacity_bytes is not None and memory.judged_bytes > memory.capacity_bytes:
-        words = mark("needs {needed} GiB, {device} has {total} GiB")
-        device = tr("this machine") if memory.device == "host RAM" else plain_text(memory.device)
-        said = tr(words, needed=amount, device=device, total=gib(memory.capacity_bytes))
-        return f"{said}   {verdict(plan)}".rstrip()
-    if memory.capacity_bytes is not None:
-        amount = tr("{amount} of {whole}", amount=amount, whole=gib(memory.capacity_bytes))
-    if memory.device == "host RAM":
-        where = tr("{amount} GiB RAM", amount=amount)
+    amount, capacity = gib(memory.judged_bytes), memory.capacity_bytes
+    device = tr("this machine") if memory.device == "host RAM" else plain_text(memory.device)
+    if capacity is not None and memory.judged_bytes > capacity:
+        said = tr("needs {needed} GiB, {device} has {total} GiB", needed=amount, device=device, total=gib(capacity))
     else:
-        where = tr("needs {amount} GiB on {device}", amount=amount, device=plain_text(memory.device))
-    return f"{where}   {verdict(plan)}".rstrip()
+        if capacity is not None:
+            amount = tr("{amount} of {whole}", amount=amount, whole=gib(capacity))
+        said = tr("needs {amount} GiB on {device}", amount=amount, device=device)
+    return f"{said}   {verdict(plan)}".rstrip()
 
 
 def verdict(plan: Plan) -> str:
@@ -121,9 +106,6 @@ def time_text(plan: Plan) -> str:
     return duration_range(plan.time.total_low_s, plan.time.total_high_s) + (f"   {tr(word)}" if word else "")
 
 
-# What a run would be, one subject a line: the numbers of `trainwiz plan`.
-
-
 def number_rows(plan: Plan, now: datetime) -> Iterator[Row]:
     """`now` is when the run would start."""
     memory = plan.memory
@@ -131,30 +113,21 @@ def number_rows(plan: Plan, now: datetime) -> Iterator[Row]:
     yield tr("Machine"), machine_text(plan)
     yield tr("Plan"), f"{model_text(plan)} · {data_text(plan)}"
     yield tr("Method"), method_words(plan)
-    yield from _under(tr("Batch"), batch_lines(plan))
-    yield from _under(memory_title(memory.device), (memory_text(plan), *memory_lines(plan)))
+    yield from under(tr("Batch"), *batch_lines(plan))
+    yield from under(memory_title(memory.device), memory_text(plan), *memory_lines(plan))
     yield tr("RAM"), of_disk(memory.host_ram_bytes, memory.host_ram_capacity_bytes)
     yield tr("Disk"), of_disk(memory.disk_bytes, memory.disk_capacity_bytes)
     done = finish_words(plan.time.total_low_s, plan.time.total_high_s, now)
-    yield from _under(tr("Time"), ("   ".join(filter(None, (time_text(plan), done))), *time_lines(plan)))
-
-
-def _under(label: str, texts: Iterable[str]) -> list[Row]:
-    """The first text beside the label, the others below it; empty ones left out."""
-    return [("" if index else label, text) for index, text in enumerate(text for text in texts if text)]
+    yield from under(tr("Time"), "   ".join(filter(None, (time_text(plan), done))), *time_lines(plan))
 
 
 def machine_text(plan: Plan) -> str:
     machine = plan.machine
-    words = plain_text(machine.description or trn("{n} core", "{n} cores", machine.cpu_cores))
+    words = plain_text(machine.description)
     nodes = plan.config.engine.nodes
     if nodes > 1:
         words = tr("{n} nodes, each with {machine}", n=nodes, machine=words)
-    if not machine.hypothetical:
-        return words
-    if not any(gpu.catalogue_name for gpu in machine.gpus):
-        return tr("{machine} (as specified or assumed, not this machine)", machine=words)
-    return tr("{machine} (from the GPU catalog, not this machine)", machine=words)
+    return tr("{machine} (not this machine)", machine=words) if machine.hypothetical else words
 
 
 def of_disk(needed: int, capacity: int | None) -> str:
@@ -175,33 +148,45 @@ LIMIT_S = 120.0
 """For all traces of one plan; each is killed at 60 s."""
 
 
-def run_plan(values: Mapping[str, Any], *, verbose: bool) -> int:
+def run_plan(values: Mapping[str, Any], *, verbose: bool) -> None:
     """`values` are the choices as typer read them. Errors in the plan are shown and are not an exit code."""
     choices = parse_choices(values)
     plan = best_plan(choices.request, wanted_tier(choices.tier, "full"))
     if choices.json:
         say_json(plan.to_json())
-        return EXIT_FINISHED
+        return
     say_rows(number_rows(plan, datetime.now()))
-    for line in choice_lines(plan, verbose=verbose):
-        say(line)
+    # All settings, or those that were not simply given by the profile.
+    shown = [choice for choice in plan.choices if verbose or choice.origin in ("detected", "solved", "you")]
+    if shown:
+        say()
+        say(tr("Choices"))
+        say_table([_choice_cells(choice) for choice in shown], head=False)
+    if shown and len(shown) < len(plan.choices):
+        say("  " + tr("{n} more from the profile: --verbose", n=len(plan.choices) - len(shown)))
     findings = sort_findings(plan.findings)
     if findings:
         say()
         say_findings(findings)
-    return EXIT_FINISHED
+
+
+def _choice_cells(choice: Choice) -> list[str]:
+    value = plain_text(value_words(choice.value), 40)
+    return [f"  {choice.key}", value, tr(ORIGIN_WORDS[choice.origin]), tr(choice.reason)]
 
 
 def best_plan(request: PlanRequest, tier: RefineTier) -> Plan:
+    """Ctrl-C takes the estimate by formulas, once machine, model and data are read."""
     with refining(tier) as refiner:
         with Waiting(tr("reading machine, model and data")):
             gathered = gather(request)
-        return improved(refiner, gathered, tier, limit_s=LIMIT_S, interruptible=True)
+        try:
+            return improved(refiner, gathered, tier, limit_s=LIMIT_S)
+        except KeyboardInterrupt:
+            return refiner.plan(gathered)
 
 
 # Plans with better figures: a tracer of their own, and what the terminal says meanwhile.
-
-INTERRUPTED = mark("stopped by Ctrl-C before a better estimate was ready")
 
 
 @contextmanager
@@ -223,45 +208,9 @@ def refining(tier: RefineTier) -> Iterator[Refiner]:
         worker.close()
 
 
-def improved(
-    refiner: Refiner, gathered: Gathered, tier: RefineTier, *, limit_s: float | None = None, interruptible: bool = False
-) -> Plan:
-    """The best plan of `tier`; says on the terminal what is under way.
-
-    `limit_s` ends it with what there is. `interruptible`: so does Ctrl-C, which else ends the command.
-    """
-    best = [refiner.plan(gathered)]
+def improved(refiner: Refiner, gathered: Gathered, tier: RefineTier, *, limit_s: float | None = None) -> Plan:
+    """The best plan of `tier`; says on the terminal what is under way. `limit_s` ends it with what there is."""
     with Waiting(tr("estimating")) as waiting:
-
-        def take(plan: Plan) -> None:
-            best[:] = [plan]
-            waiting.say(plan.memory.waiting or tr("estimating"))
-
-        try:
-            return refiner.improve(gathered, take, tier, limit_s=limit_s)
-        except KeyboardInterrupt:
-            if not interruptible:
-                raise
-            return replace(best[0], memory=replace(best[0].memory, waiting=tr(INTERRUPTED)))
-
-
-# The choices.
-
-
-def choice_lines(plan: Plan, *, verbose: bool) -> list[str]:
-    """The choices with who made them; all of them with `verbose`, else those that were not simply given."""
-    shown = [choice for choice in plan.choices if verbose or choice.origin in ("detected", "solved", "you")]
-    if not shown:
-        return []
-    rows = [
-        (choice.key, value_text(choice), tr(ORIGIN_WORDS[choice.origin]), plain_text(tr(choice.reason)))
-        for choice in shown
-    ]
-    lines = ["", tr("Choices"), *("  " + "  ".join(row).rstrip() for row in aligned(rows))]
-    if hidden := len(plan.choices) - len(shown):
-        lines.append("  " + trn("{n} more from the profile: --verbose", "{n} more from the profile: --verbose", hidden))
-    return lines
-
-
-def value_text(choice: Choice) -> str:
-    return plain_text(choice.value if isinstance(choice.value, str) else json.dumps(choice.value, default=str), 40)
+        return refiner.improve(
+            gathered, lambda plan: waiting.say(plan.memory.waiting or tr("estimating")), tier, limit_s=limit_s
+        )

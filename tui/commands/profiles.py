@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -15,14 +14,13 @@ from trainwiz.core.language import mark, tr, tr_as, trn
 from trainwiz.core.profile.profile import Profile
 from trainwiz.core.profile.read import validate_profiles
 from trainwiz.core.profile.store import (
-    ProfileChange,
     current_profile,
     diff_profiles,
     load_profile,
     use_profile,
 )
 from trainwiz.core.text import finite, plain_text
-from trainwiz.tui.output import paint, say, say_findings, say_json, say_rows, wrapped
+from trainwiz.tui.output import paint, say, say_findings, say_json, say_rows
 from trainwiz.tui.text import aligned, cells, count, number, size, span
 
 if TYPE_CHECKING:
@@ -34,18 +32,6 @@ LABEL_WIDTH = 12
 # Profiles as text: their values, what differs, what a guide claims.
 
 
-def machine_words(profile: Profile) -> str:
-    hardware = profile.hardware
-    if hardware.gpu is None:
-        return tr("any")
-    parts = [f"{hardware.num_gpus} × {plain_text(hardware.gpu)}"]
-    if hardware.cpu_cores:
-        parts.append(trn("{n} core", "{n} cores", hardware.cpu_cores))
-    if hardware.ram_bytes:
-        parts.append(tr("{size} RAM", size=size(hardware.ram_bytes)))
-    return tr(", ").join(parts)
-
-
 def card_words(gpu: str | None, count: int) -> str:
     if gpu is None:
         return tr("any")
@@ -54,10 +40,8 @@ def card_words(gpu: str | None, count: int) -> str:
 
 def value_rows(profile: Profile | SavedProfile) -> list[list[str]]:
     """key, value, why."""
-    return [
-        [f"  {key}", value_words(value), plain_text(tr(profile.reasons.get(key, "")))]
-        for key, value in profile.values.items()
-    ]
+    reasons = profile.reasons
+    return [[f"  {key}", value_words(value), tr(reasons.get(key, ""))] for key, value in profile.values.items()]
 
 
 CLAIMS = {
@@ -67,29 +51,16 @@ CLAIMS = {
 }
 
 
-def say_claims(profile: Profile) -> None:
-    if not profile.claims:
-        return
+def say_claims(claims: Mapping[str, Any]) -> None:
     say()
     say(tr("  Claims of the guide (checked by the plan):"))
     for key, words in CLAIMS.items():
-        value = profile.claims.get(key)
-        if value is not None:
+        if key in claims:
+            value = claims[key]
             shown = span(*map(number, value)) if isinstance(value, list | tuple) else plain_text(value)
-            say("    " + tr(words, value=shown))
-    for remedy in profile.claims.get("remedies", ()):
+            say(f"    {tr(words, value=shown)}")
+    for remedy in claims.get("remedies", ()):
         say(f"    {plain_text(tr(remedy['text']))}")
-
-
-def change_cells(change: ProfileChange) -> list[str]:
-    words = _hardware_value if change.key.startswith("hardware.") else value_words
-    return [plain_text(change.key), words(change.first), words(change.second), plain_text(tr(change.reason))]
-
-
-def _hardware_value(value: Any) -> str:
-    if value is None:
-        return tr("not specified")
-    return size(value) if isinstance(value, int) and value >= 2**20 else plain_text(str(value))
 
 
 def value_words(value: Any) -> str:
@@ -112,53 +83,53 @@ def _source(source: dict[str, Any]) -> str:
 
 
 def say_table(rows: Sequence[Sequence[str]], right: frozenset[int] = frozenset(), *, head: bool = True) -> None:
-    """Columns of text. The last column wraps under itself on a terminal; `head` makes the first row quiet."""
+    """Columns of text, plain whoever wrote it. The last column wraps under itself on a terminal; `head` makes the first
+    row quiet."""
+    rows = [list(map(plain_text, row)) for row in rows]
     starts = ["  ".join([*start, ""]) for start in aligned([row[:-1] for row in rows], right)]
-    for position, (start, row) in enumerate(zip(starts, rows, strict=True)):
-        indent = " " * cells(start)
-        first, *rest = wrapped(row[-1], indent, sys.stdout)
-        for line in [start + first, *(indent + more for more in rest)]:
-            say(paint(line.rstrip(), "quiet") if head and position == 0 else line.rstrip())
+    lines = [(start, row[-1]) for start, row in zip(starts, rows, strict=True)]
+    if head:
+        start, last = lines[0]
+        lines[0] = paint(start, "quiet"), paint(last, "quiet")
+    say_rows(lines, max(map(cells, starts)))
 
 
-def run_list(*, as_json: bool, words: Sequence[str] = (), guides: bool = False) -> int:
+def run_list(*, as_json: bool, words: Sequence[str] = (), guides: bool = False) -> None:
     """The profiles with these words, with what fits this machine; as text what fits comes first."""
     from trainwiz.core.hardware.read import probe_machine
     from trainwiz.core.plan.gather import profile_rows
     from trainwiz.core.profile.store import builtin_folder, profile_files
 
-    current = current_profile(Path.cwd())
-    ours = [name for name, file in profile_files().items() if file.parent == builtin_folder() and name != current]
-    hidden = [] if as_json or guides or words else [name for name in ours if name.endswith(GUIDE_SUFFIX)]
+    current, hidden = current_profile(Path.cwd()), list[str]()
+    if not (as_json or guides or words):
+        ours = (name for name, file in profile_files().items() if file.parent == builtin_folder())
+        hidden = [name for name in ours if name.endswith(GUIDE_SUFFIX) and name != current]
     rows = profile_rows(probe_machine(), words, hidden)
     if as_json:
         say(json.dumps([row.to_json() for row in rows], ensure_ascii=False, indent=1))
-        return EXIT_FINISHED
-    shown = sorted(rows, key=lambda row: not row.fits_here)
-    if shown:
+        return
+    if rows:
         batch = tr_as("of a step, heading", "sequences"), tr("tokens/step")
-        head = ["", tr("profile"), "GPU", tr("model"), *batch, tr("fits here"), tr("from")]
-        say_table([head, *(_list_cells(row, current) for row in shown)], right=frozenset({4, 5}))
+        table = [["", tr("profile"), "GPU", tr("model"), *batch, tr("fits here"), tr("from")]]
+        table += [_list_cells(row, current) for row in sorted(rows, key=lambda row: not row.fits_here)]
+        say_table(table, right=frozenset({4, 5}))
     else:
         say(tr("No matching profile. trainwiz profiles list shows all."))
     if hidden:
-        words_of_guides = trn(
-            "{n} exact-guide profile is hidden: trainwiz profiles list --guides",
-            "{n} exact-guide profiles are hidden: trainwiz profiles list --guides",
-            len(hidden),
-        )
-        say(paint(f"  {words_of_guides}", "quiet"))
-        say(paint(tr("  Filter by GPU, model or task: trainwiz profiles list 4090"), "quiet"))
-    _say_broken()
-    return EXIT_FINISHED
+        say(paint(tr("  {n} exact-guide profiles are hidden: trainwiz profiles list --guides", n=len(hidden)), "quiet"))
+    broken = {finding.where.partition(":")[0] for finding in validate_profiles() if finding.severity == "error"}
+    if broken:
+        one = mark("! {n} profile file has errors: trainwiz profiles validate")
+        many = mark("! {n} profile files have errors: trainwiz profiles validate")
+        say(trn(one, many, len(broken)))
 
 
 def _list_cells(row: ProfileRow, current: str | None) -> list[str]:
     return [
         "▸" if row.name == current else "",
-        plain_text(row.name),
+        row.name,
         card_words(row.gpu, row.num_gpus),
-        plain_text(row.model),
+        row.model,
         count(row.effective_samples),
         count(row.effective_tokens),
         tr("✓ yes") if row.fits_here else tr("✗ no"),
@@ -166,39 +137,32 @@ def _list_cells(row: ProfileRow, current: str | None) -> list[str]:
     ]
 
 
-def _say_broken() -> None:
-    broken = {finding.where.partition(":")[0] for finding in validate_profiles() if finding.severity == "error"}
-    if broken:
-        words = trn(
-            "{n} profile file has errors: trainwiz profiles validate",
-            "{n} profile files have errors: trainwiz profiles validate",
-            len(broken),
-        )
-        say(f"! {words}")
-
-
-def run_show(name: str, *, as_json: bool) -> int:
+def run_show(name: str, *, as_json: bool) -> None:
     profile = load_profile(name)
     if as_json:
         say_json(asdict(profile))
-        return EXIT_FINISHED
+        return
     say(f"{paint(plain_text(profile.name), 'strong')}  {plain_text(tr(profile.description))}")
-    extends = [(f"  {tr('extends')}", plain_text(profile.extends))] if profile.extends else []
-    machine = f"  {tr('machine')}", machine_words(profile)
-    say_rows([(f"  {tr('file')}", plain_text(profile.file)), *extends, machine], LABEL_WIDTH)
+    hardware = profile.hardware
+    machine = [card_words(hardware.gpu, hardware.num_gpus)]
+    if hardware.cpu_cores:
+        machine.append(trn("{n} core", "{n} cores", hardware.cpu_cores))
+    if hardware.ram_bytes:
+        machine.append(tr("{size} RAM", size=size(hardware.ram_bytes)))
+    rows = {tr("file"): profile.file, tr("extends"): profile.extends, tr("machine"): tr(", ").join(machine)}
+    say_rows([(f"  {label}", plain_text(text)) for label, text in rows.items() if text], LABEL_WIDTH)
     say()
     say_table(value_rows(profile), head=False)
-    say_claims(profile)
-    return EXIT_FINISHED
+    if profile.claims:
+        say_claims(profile.claims)
 
 
-def run_use(name: str) -> int:
+def run_use(name: str) -> None:
     path = use_profile(name, Path.cwd())
     say(tr("{name} is now the profile of this folder ({file}).", name=plain_text(name), file=path.name))
-    return EXIT_FINISHED
 
 
-def run_current(*, as_json: bool) -> int:
+def run_current(*, as_json: bool) -> None:
     name = current_profile(Path.cwd())
     if as_json:
         say_json({"profile": name})
@@ -206,15 +170,14 @@ def run_current(*, as_json: bool) -> int:
         say(tr("No profile is set in this folder; the default is cpu-demo. Choose one: trainwiz profiles use NAME"))
     else:
         say(f"{plain_text(name)}  {plain_text(tr(load_profile(name).description))}")
-    return EXIT_FINISHED
 
 
-def run_diff(a: str, b: str, *, as_json: bool) -> int:
+def run_diff(a: str, b: str, *, as_json: bool) -> None:
     first, second = load_profile(a), load_profile(b)
     changes = diff_profiles(first, second)
     if as_json:
         say_json({"first": first.name, "second": second.name, "changes": [asdict(change) for change in changes]})
-        return EXIT_FINISHED
+        return
     if not changes:
         say(
             tr(
@@ -223,9 +186,15 @@ def run_diff(a: str, b: str, *, as_json: bool) -> int:
                 second=plain_text(second.name),
             )
         )
-        return EXIT_FINISHED
-    say_table([[tr("key"), first.name, second.name, tr("why")], *[change_cells(change) for change in changes]])
-    return EXIT_FINISHED
+        return
+    table = [[tr("key"), first.name, second.name, tr("why")]]
+    for change in changes:
+        values = [
+            size(value) if change.key == "hardware.ram_bytes" and value is not None else value_words(value)
+            for value in (change.first, change.second)
+        ]
+        table.append([change.key, *values, tr(change.reason)])
+    say_table(table)
 
 
 def run_validate(files: Sequence[str], *, as_json: bool) -> int:
@@ -243,7 +212,7 @@ def run_validate(files: Sequence[str], *, as_json: bool) -> int:
     return EXIT_USAGE if errors else EXIT_FINISHED
 
 
-def run_save(choices: Mapping[str, Any], name: str, extends: str | None) -> int:
+def run_save(choices: Mapping[str, Any], name: str, extends: str | None) -> None:
     from trainwiz.core.profile.save import save_profile
     from trainwiz.tui.choices import parse_choices
 
@@ -251,13 +220,8 @@ def run_save(choices: Mapping[str, Any], name: str, extends: str | None) -> int:
     saved = save_profile(name, asked.request)
     if asked.json:
         say_json(asdict(saved))
-        return EXIT_FINISHED
+        return
     say(tr("✓ Saved {name}: {file}", name=plain_text(saved.name), file=plain_text(saved.file)))
-    if saved.extends is not None:
-        say_rows([(f"  {tr('extends')}", plain_text(saved.extends))], LABEL_WIDTH)
-    rows = [[f"  hardware.{key}", plain_text(str(value)), ""] for key, value in saved.hardware.items()]
-    rows += value_rows(saved)
-    if rows:
-        say_table(rows, head=False)
+    if saved.values:
+        say_table(value_rows(saved), head=False)
     say(tr("  Use it in this folder: trainwiz profiles use {name}", name=plain_text(saved.name)))
-    return EXIT_FINISHED

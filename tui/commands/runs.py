@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-from trainwiz.core.config import RunConfig
-from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, CannotRunError, usage_error
+from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, CannotRunError, Finding, usage_error
 from trainwiz.core.files import bytes_below
 from trainwiz.core.history.run import benchmark_of, is_benchmark
 from trainwiz.core.language import mark, tr, trn
@@ -23,7 +21,6 @@ from trainwiz.core.run.identity import PARTS
 from trainwiz.core.run.listing import (
     RESULTS,
     RunDescription,
-    RunSummary,
     check_removable,
     compare_runs,
     describe_run,
@@ -32,93 +29,51 @@ from trainwiz.core.run.listing import (
     list_runs_elsewhere,
     remove_run,
 )
-from trainwiz.core.run.state import Attempt, RunState, read_state
+from trainwiz.core.run.state import Attempt, read_state
 from trainwiz.core.text import moment_words, plain_text
+from trainwiz.tui.choices import checked
+from trainwiz.tui.commands.profiles import say_table
 from trainwiz.tui.headless.ending import benchmark_rows
-from trainwiz.tui.output import Row, Waiting, agreed, say, say_json, say_rows
-from trainwiz.tui.run_words import (
-    PHASE_SENTENCES,
-    is_long,
-    painted_status,
-    say_runs,
-    steps_of,
-    verified_text,
-    wait_words,
-)
-from trainwiz.tui.text import aligned, duration, sentence_gap, size
-
-WIDEST_VALUE = 36
-
+from trainwiz.tui.output import Row, Waiting, agreed, say, say_json, say_rows, under
+from trainwiz.tui.run_words import PHASE_SENTENCES, is_long, painted_status, verified_text, wait_words
+from trainwiz.tui.text import duration, size
 
 # `trainwiz runs list [--all]`.
 
-HEADINGS = (mark("name"), mark("status"), mark("step"), mark("loss"), mark("model"), mark("started"))
-WIDEST_NAME = 40
-LEAST_TOLD_FIRST = (4, 5, 3)
-"""Columns that go, in this order, where a terminal is too narrow for all: model, started, loss."""
 
-
-def run_list(*, as_json: bool, everywhere: bool = False) -> int:
+def run_list(*, as_json: bool, everywhere: bool = False) -> None:
     """All runs in ./runs, the newest first; with `everywhere` also those of this user that lie in other folders."""
-    if DEFAULT_ROOT.is_dir() and not os.access(DEFAULT_ROOT, os.R_OK | os.X_OK):
-        reason = tr("Permission denied")
-        message = tr("Cannot read {path}: {reason}.", path=DEFAULT_ROOT, reason=reason)
-        raise usage_error("not_readable", str(DEFAULT_ROOT), message)
-    here = list_runs(DEFAULT_ROOT)
-    runs = here + list_runs_elsewhere(DEFAULT_ROOT) if everywhere else here
+    from trainwiz.core.telemetry.discovery import found_run
+    from trainwiz.tui.commands.monitor import say_targets
+
+    if DEFAULT_ROOT.is_dir():
+        # A closed folder is refused: it would look like one without runs.
+        next(DEFAULT_ROOT.iterdir(), None)
+    runs = [*list_runs(DEFAULT_ROOT), *(list_runs_elsewhere(DEFAULT_ROOT) if everywhere else ())]
     if as_json:
         say_json({"runs": [asdict(run) for run in runs]})
     elif not runs:
         say(tr("No runs in runs/ yet. `trainwiz --profile cpu-demo --yes` creates one; --all lists other folders too."))
     else:
-        rows = [[*map(tr, HEADINGS), *([tr("folder")] if everywhere else [])]]
-        rows += [[*_row(run), *([plain_text(Path(run.path).parent)] if everywhere else [])] for run in runs]
-        say_runs(rows, [run.status for run in runs], LEAST_TOLD_FIRST)
-    return EXIT_FINISHED
-
-
-def _row(run: RunSummary) -> tuple[str, str, str, str, str, str]:
-    return (
-        plain_text(run.name, WIDEST_NAME),
-        tr(run.status),
-        steps_of(run.step, run.max_steps),
-        "-" if run.loss is None else f"{run.loss:.3f}",
-        plain_text(run.model or "-", WIDEST_VALUE),
-        "-" if run.started_s is None else moment_words(run.started_s),
-    )
+        say_targets([found_run(run) for run in runs])
 
 
 # `trainwiz runs compare`.
 
+WIDEST_VALUE = 36
 
-def run_compare(runs: list[str], *, as_json: bool) -> int:
+
+def run_compare(runs: list[str], *, as_json: bool) -> None:
     document = compare_runs([find_run(run) for run in runs])
     if as_json:
         say_json(document)
-        return EXIT_FINISHED
-    rows: list[list[str]] = [["", *(plain_text(name, WIDEST_VALUE) for name in document["runs"])]]
-    planned = document["planned"]
-    rows += [
-        [plain_text(key), *map(_setting, values, planned.get(key, values))]
-        for key, values in document["settings"].items()
-    ]
-    if len(rows) == 1:
-        rows.append([tr("settings"), *(tr("the same") for _ in document["runs"])])
-    split = len(rows)
-    for key, label in RESULTS:
-        values = map(_value, document["results"][key])
-        rows.append([tr(label), *(map(tr, values) if key == "status" else values)])
-    for number, row in enumerate(aligned(rows)):
-        if number == split:
-            say()
-        say("  ".join(row).rstrip())
-    return EXIT_FINISHED
-
-
-def _setting(value: Any, planned: Any) -> str:
-    if value == planned:
-        return _value(value)
-    return tr("{value} (planned {planned})", value=_value(value), planned=_value(planned))
+        return
+    names, results = document["runs"], document["results"]
+    settings = [[key, *map(_value, values)] for key, values in document["settings"].items()]
+    settings = settings or [[tr("settings"), *(tr("the same") for _ in names)]]
+    results["status"] = map(tr, results["status"])
+    outcome = [[tr(label), *map(_value, results[key])] for key, label in RESULTS]
+    say_table([["", *(plain_text(name, WIDEST_VALUE) for name in names)], *settings, *outcome])
 
 
 def _value(value: Any) -> str:
@@ -130,27 +85,21 @@ def _value(value: Any) -> str:
 # `trainwiz runs remove`: a run's folder goes, after asking.
 
 
-def run_remove(run: str, *, yes: bool) -> int:
+def run_remove(run: str, *, yes: bool) -> None:
     folder = find_run(run, whole=yes)
     check_removable(folder)
-    what = _what_goes(folder)
-    question = tr("Permanently remove {what}? [y/N] ", what=what)
-    if not yes and not agreed(question, tr("Removing {what} needs confirmation; add --yes.", what=what)):
-        say(tr("Nothing was removed."))
-        return EXIT_FINISHED
-    remove_run(folder)
-    say(tr("Removed {what}.", what=what))
-    return EXIT_FINISHED
-
-
-def _what_goes(folder: RunFolder) -> str:
-    checkpoints = len(list_checkpoints(folder))
     parts = [size(bytes_below(folder.path, on_disk=True))]
-    if checkpoints:
+    if checkpoints := len(list_checkpoints(folder)):
         parts.append(trn("{n} checkpoint", "{n} checkpoints", checkpoints))
     if folder.final_model.is_dir():
         parts.append(tr("the final model"))
-    return tr("{folder} ({parts})", folder=plain_text(folder.path), parts=tr(", ").join(parts))
+    what = tr("{folder} ({parts})", folder=plain_text(folder.path), parts=tr(", ").join(parts))
+    question = tr("Permanently remove {what}? [y/N] ", what=what)
+    if not yes and not agreed(question, tr("Removing {what} needs confirmation; add --yes.", what=what)):
+        say(tr("Nothing was removed."))
+        return
+    remove_run(folder)
+    say(tr("Removed {what}.", what=what))
 
 
 # `trainwiz runs resume`.
@@ -158,15 +107,8 @@ def _what_goes(folder: RunFolder) -> str:
 
 def run_resume(run: str, *, detach: bool, accept: Sequence[str] = ()) -> int:
     """Go on from the newest complete checkpoint, followed like a new run."""
-    parts = [part.strip() for given in accept for part in given.split(",") if part.strip()]
-    unknown = [part for part in parts if part not in (*PARTS, "all")]
-    if unknown:
-        message = tr(
-            "--accept {given}: unknown part. Choose from {parts} or all.",
-            given=plain_text(", ".join(unknown), 40),
-            parts=", ".join(PARTS),
-        )
-        raise usage_error("bad_choice", "--accept", message)
+    named = ",".join(accept).split(",") if accept else []
+    parts = [checked("--accept", part.strip(), (*PARTS, "all")) for part in named]
     return _follow_in_terminal(find_run(run), "auto", detach=detach, accept=parts)
 
 
@@ -192,39 +134,37 @@ def run_join(run: str, *, node: int | None, main: str | None) -> int:
 
     folder = find_run(run)
     config = changed_config(folder)
-    number, nodes = node if node is not None else _own_number(config), config.engine.nodes
-    if not 0 <= number < nodes:
+    nodes = config.engine.nodes
+    if node is None:
+        # As Slurm says; a run of one machine has only the first.
+        given = "0" if nodes == 1 else os.environ.get(SLURM_NODE, "")
+        node = int(given) if given.isdigit() else None
+    if node is None:
+        said = mark(
+            "Specify which node of the run this is: --node 0 for the one with the supervisor, --node 1 for the next."
+        )
+        raise usage_error("missing_choice", "--node", tr(said))
+    if not 0 <= node < nodes:
         said = mark("--node is {node}, but this run has {nodes} nodes, numbered 0 to {last}.")
-        raise usage_error("bad_choice", "--node", tr(said, node=number, nodes=nodes, last=nodes - 1))
+        raise usage_error("bad_choice", "--node", tr(said, node=node, nodes=nodes, last=nodes - 1))
     if main is not None:
         os.environ[MAIN_VARIABLE] = str(parse_address(main))
-    elif number > 0 and not os.environ.get(MAIN_VARIABLE):
-        message = tr(
+    elif node > 0 and not os.environ.get(MAIN_VARIABLE):
+        said = mark(
             "Set the address of node 0: --main HOST:PORT. `trainwiz export RUN --script` prints the whole command."
         )
-        raise usage_error("missing_choice", "--main", message)
+        raise usage_error("missing_choice", "--main", tr(said))
     status = read_state(folder).status
     if status == "finished":
         say(tr("{name} has finished; nothing to do.", name=plain_text(folder.path.name)))
         return EXIT_FINISHED
-    if number == 0:
+    if node == 0:
         return _follow_in_terminal(folder, None if status == "prepared" else "auto")
     from trainwiz.core.hardware.install import need
     from trainwiz.core.nodes.node import WorkerNode
 
     need()
-    return WorkerNode(folder, config, number, main_address(folder.path)).take_part()
-
-
-def _own_number(config: RunConfig) -> int:
-    """As Slurm says; a run of one machine has only the first."""
-    text = "0" if config.engine.nodes == 1 else os.environ.get(SLURM_NODE, "")
-    if not text.isdigit():
-        message = tr(
-            "Specify which node of the run this is: --node 0 for the one with the supervisor, --node 1 for the next."
-        )
-        raise usage_error("missing_choice", "--node", message)
-    return int(text)
+    return WorkerNode(folder, config, node, main_address(folder.path)).take_part()
 
 
 # `trainwiz runs show`.
@@ -232,14 +172,16 @@ def _own_number(config: RunConfig) -> int:
 LABEL_WIDTH = 12
 
 
-def run_show(run: str, *, as_json: bool) -> int:
+def run_show(run: str, *, as_json: bool) -> None:
     folder = find_run(run)
     described = describe_run(folder)
     if as_json:
         say_json(described.to_json())
-        return EXIT_FINISHED
-    say_rows(_rows(folder, described), LABEL_WIDTH)
-    return EXIT_FINISHED
+        return
+    status = described.state.status
+    name = plain_text(described.summary.name)
+    say_rows([(tr("Run"), name), (tr("State"), painted_status(status, tr(status)))], LABEL_WIDTH)
+    say_rows([(label, plain_text(text)) for label, text in _rows(folder, described)], LABEL_WIDTH)
 
 
 def _rows(folder: RunFolder, run: RunDescription) -> Iterator[Row]:
@@ -247,55 +189,40 @@ def _rows(folder: RunFolder, run: RunDescription) -> Iterator[Row]:
     from trainwiz.tui.commands.monitor import look, summary_rows
 
     state = run.state
-    yield tr("Run"), plain_text(run.summary.name)
-    yield tr("State"), painted_status(state.status, tr(state.status))
-    profile = tr("profile {name}", name=plain_text(state.profile or tr("none")))
-    yield tr("Model"), f"{plain_text(state.model or tr('unknown'))} · {profile}"
+    profile = tr("profile {name}", name=state.profile or tr("none"))
+    yield tr("Model"), f"{state.model or tr('unknown')} · {profile}"
     yield from summary_rows(look(Target.of_run(folder)))
-    if is_benchmark(folder) and not run.state.is_active:
+    if is_benchmark(folder) and not state.is_active:
         yield from benchmark_rows(benchmark_of(folder))
-    for attempt in run.state.attempts:
-        yield from _attempt(attempt, run)
+    for attempt in state.attempts:
+        yield from under(tr("Attempt {number}", number=attempt.number), *_attempt(attempt, run))
     for found in run.checkpoints:
-        good = tr("complete") if found.problem is None else tr("broken: {reason}", reason=plain_text(found.problem))
-        yield tr("Checkpoint"), f"{plain_text(found.path.name)}   {good}"
-    for aside in run.set_aside:
-        later = tr("left over when training resumed from an earlier one")
-        yield tr("Set aside"), f"{plain_text(aside.name)}   {tr('incomplete') if aside.why == 'broken' else later}"
-    for words in run.state.notes:
-        yield tr("Note"), plain_text(words)
+        good = tr("complete") if found.problem is None else tr("broken: {reason}", reason=found.problem)
+        yield tr("Checkpoint"), f"{found.path.name}   {good}"
+    yield from under(tr("Note"), *state.notes)
     if folder.final_model.is_dir():
-        yield tr("Model path"), plain_text(folder.final_model)
-    yield tr("Folder"), plain_text(folder.path)
+        yield tr("Model path"), str(folder.final_model)
+    yield tr("Folder"), str(folder.path)
 
 
-def _attempt(attempt: Attempt, run: RunDescription) -> Iterator[Row]:
+def _attempt(attempt: Attempt, run: RunDescription) -> Iterator[str]:
+    """When it was and how it ended, and what was done by trainwiz; of the last one the end of the run is told elsewhere."""
     state = run.state
-    is_last = attempt is state.attempts[-1]
-    last_sign_s = (time.time() if state.is_active else state.ended_s) if is_last else None
-    ended_s = attempt.ended_s or last_sign_s or attempt.started_s
-    yield (
-        tr("Attempt {number}", number=attempt.number),
-        tr(
-            "{moment}, from {origin}, {time}: {status}",
-            moment=moment_words(attempt.started_s),
-            origin=plain_text(attempt.resume or tr("the beginning")),
-            time=duration(max(0.0, ended_s - attempt.started_s)),
-            status=plain_text(tr(attempt.status or state.status)),
-        ),
+    ended_s = attempt.ended_s or state.ended_s or time.time()
+    yield tr(
+        "{moment}, from {origin}, {time}: {status}",
+        moment=moment_words(attempt.started_s),
+        origin=attempt.resume or tr("the beginning"),
+        time=duration(max(0.0, ended_s - attempt.started_s)),
+        status=tr(attempt.status or state.status),
     )
     if attempt.because is not None:
-        yield "", tr("started automatically by trainwiz: {cause}", cause=cause_words(attempt))
-    yield from _below(change_words(attempt.changes, run.batch))
-    yield from _below(attempt.set_aside)
-    if not (is_last and state.exit is not None):
-        message = (attempt.exit or {}).get("message")
-        yield from _below(text for text in (message, attempt.not_retried) if text and isinstance(text, str))
-
-
-def _below(sentences: Iterable[str]) -> Iterator[Row]:
-    for sentence in sentences:
-        yield "", plain_text(sentence)
+        yield tr("started automatically by trainwiz: {cause}", cause=cause_words(attempt))
+    yield from change_words(attempt.changes, run.batch)
+    yield from attempt.set_aside
+    if state.exit is None or attempt is not state.attempts[-1]:
+        yield str((attempt.exit or {}).get("message") or "")
+        yield attempt.not_retried or ""
 
 
 # `trainwiz runs stop`.
@@ -307,71 +234,53 @@ def run_stop(runs: Sequence[str], *, now: bool) -> int:
     All are found before the first is asked, and all are asked before the first is waited for. Raises
     CannotRunError at the end, with what could not be stopped.
     """
-    folders = list({folder.path.resolve(): folder for folder in map(find_run, runs)}.values())
-    refused: list[CannotRunError] = []
-    asked = [folder for folder in folders if _ask(folder, refused, now=now)]
-    code = EXIT_FINISHED
-    try:
-        for number, folder in enumerate(asked):
-            code = max(code, _wait_for(folder, now=now, others=len(asked) - number - 1))
-    except KeyboardInterrupt:
+    from trainwiz.core.launch.start import wait_for_end
+
+    folders = {folder.path.resolve(): folder for folder in map(find_run, runs)}.values()
+    asked: list[RunFolder] = []
+    refused: list[Finding] = []
+    for folder in folders:
+        try:
+            asked += [folder] if _ask(folder, now=now) else []
+        except CannotRunError as error:
+            refused += error.findings
+    doing = tr("stopping immediately") if now else tr("finishing the step and saving a checkpoint")
+    with suppress(KeyboardInterrupt), Waiting(doing):
         for folder in asked:
-            if read_state(folder).is_active:
-                _say_how_to_end(tr("{name} is still stopping.", name=plain_text(folder.path.name)), folder)
-        code = EXIT_STOPPED
+            wait_for_end(folder, force=now)
+    ended = [_say_end(folder) for folder in asked]
     if refused:
-        raise CannotRunError([finding for error in refused for finding in error.findings])
-    return code
+        raise CannotRunError(refused)
+    return EXIT_FINISHED if all(ended) else EXIT_STOPPED
 
 
-def _ask(folder: RunFolder, refused: list[CannotRunError], *, now: bool) -> bool:
-    """Ask one run; False where there is nothing to wait for."""
+def _ask(folder: RunFolder, *, now: bool) -> bool:
+    """Whether it stops; before somebody waits for long it is said how long that may be, and how it is over at once."""
     from trainwiz.core.launch.start import stop_run
 
-    state = read_state(folder)
+    name, state = plain_text(folder.path.name), read_state(folder)
     if not state.is_active:
-        say(tr("{name} is not running ({status}).", name=plain_text(folder.path.name), status=tr(state.status)))
+        say(tr("{name} is not running ({status}).", name=name, status=tr(state.status)))
         return False
-    if not now:
-        _say_what_it_takes(folder, state)
-    try:
-        stop_run(folder, now=now, wait_s=0.0)
-    except CannotRunError as error:
-        refused.append(error)
-        return False
+    cost = stop_cost(folder)
+    if not now and (is_long(cost) or cost.phase in PHASE_SENTENCES):
+        _say_how_to_end(f"{name}: {wait_words(cost)}", folder)
+    stop_run(folder, now=now, wait_s=0.0)
     return True
 
 
-def _say_what_it_takes(folder: RunFolder, state: RunState) -> None:
-    """Before somebody waits for long: how long it may be, why, and how it is over at once."""
-    cost = stop_cost(folder)
-    said = wait_words(cost)
-    requested_s = (state.stop or {}).get("requested_s")
-    if isinstance(requested_s, int | float):
-        ago = duration(max(0.0, time.time() - requested_s))
-        said = sentence_gap().join(filter(None, [tr("A stop was requested {time} ago.", time=ago), said]))
-    elif not is_long(cost) and cost.phase not in PHASE_SENTENCES:
-        return
-    _say_how_to_end(f"{plain_text(folder.path.name)}: {said}", folder)
-
-
-def _wait_for(folder: RunFolder, *, now: bool, others: int) -> int:
-    from trainwiz.core.launch.start import wait_for_end
-
-    doing = tr("stopping immediately") if now else tr("finishing the step and saving a checkpoint")
-    if others:
-        doing = tr("{name}: {doing}; {n} more waiting", name=plain_text(folder.path.name), doing=doing, n=others)
-    with Waiting(doing):
-        state = wait_for_end(folder, force=now)
+def _say_end(folder: RunFolder) -> bool:
+    """Whether it has ended."""
+    state = read_state(folder)
     if not state.has_ended:
-        _say_how_to_end(
-            tr("{name} is still {status}.", name=plain_text(folder.path.name), status=tr(state.status)), folder
-        )
-        return EXIT_STOPPED
-    say(painted_status(state.status, plain_text(state.exit.message if state.exit else tr(state.status))))
-    for text in filter(None, (verified_text(state), plain_text(state.exit.remedy or "") if state.exit else "")):
+        still = tr("{name} is still {status}.", name=plain_text(folder.path.name), status=tr(state.status))
+        _say_how_to_end(still, folder)
+        return False
+    message, remedy = (state.exit.message, state.exit.remedy or "") if state.exit else (tr(state.status), "")
+    say(painted_status(state.status, plain_text(message)))
+    for text in filter(None, (verified_text(state), plain_text(remedy))):
         say(f"  {text}")
-    return EXIT_FINISHED
+    return True
 
 
 def _say_how_to_end(sentence: str, folder: RunFolder) -> None:

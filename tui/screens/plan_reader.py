@@ -115,7 +115,7 @@ class PlanReader:
             message = tr("Choose a model: one from the list, a Hub ID, a folder or a config.json.")
             yield replace(self._base, findings=(Finding("no_model", "error", "model.name", message),))
             return
-        profile = self._profile(request)
+        profile = self._profile(request, here)
         known = edge.gather_known(request, profile, here)
         if known.model != self._base.model:
             facts = None if known.model is None else read_model_facts(known.model)
@@ -264,10 +264,10 @@ class PlanReader:
         free = free_disk(Path(request.output_dir))
         return replace(self._machine, disk_path=request.output_dir, disk_free_bytes=free)
 
-    def _profile(self, request: PlanRequest) -> Profile | None:
+    def _profile(self, request: PlanRequest, here: Machine) -> Profile | None:
         name = request.profile or ""
         if name not in self._profiles:
-            self._profiles[name] = edge.gather_profile(request)
+            self._profiles[name] = edge.gather_profile(request, here)
         return self._profiles[name]
 
     def _offer_lists(self, here: Machine, profile: str | None) -> None:

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.errors import UsageError
+from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.hardware.read import catalogue_machine
 from trainwiz.core.profile.read import validate_profiles
 from trainwiz.core.profile.store import (
     current_profile,
@@ -100,7 +102,6 @@ def test_every_mistake_of_a_file_at_once_with_its_line() -> None:
     ("description: a\ndescription: b\n", "line 2, column 1: not valid YAML (duplicate key `description`, first on line 1; keep only one)"),
     ("values: !!python/object/apply:os.system ['touch pwned']\n", "line 1, column 9: not valid YAML"),
     ("extends: nothing-like-it\n", "Unknown profile 'nothing-like-it'."),
-    ("extends: '3080'\n", "Did you mean 3080-10g or 3080-12g?"),
     ("extends: odd\n", "profiles extend each other in a cycle (odd -> odd)"), ("name: other\n", "the file name"),
     ("values: 3\n", "values: invalid value 3; must be a mapping."),
 ])  # fmt: skip
@@ -129,6 +130,12 @@ def test_all_profiles_are_validated_at_once_each_mistake_with_its_line() -> None
     assert f"{parent}:2" in found and f"`extends: parent`: {parent}:2:" in found[f"{child}:1"]
     assert "not UTF-8 text" in found[str(odd)] and found[str(taken)].endswith("rename this file.")
     assert len(found) == 8 and all(where in message for where, message in found.items())
+
+
+def test_a_name_for_several_sizes_of_a_card_is_picked_by_memory_and_without_a_gpu_the_smallest() -> None:
+    for gpu, name in (("RTX 3080 10GB", "3080-10g"), ("RTX 3080 20GB", "3080-12g"), ("RTX 3080 12GB", "3080-12g")):
+        assert load_profile("3080", machine=catalogue_machine(gpu=gpu, num_gpus=1, ram_bytes=None)).name == name
+    assert load_profile("3080", machine=Machine()).name == "3080-10g"
 
 
 def test_use_keeps_the_rest_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
