@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
@@ -47,17 +48,20 @@ SENTENCES: Mapping[Cause, str] = {
     "node_lost": mark("A node of the run did not join or was lost"),
     "user_stop": mark("The training was stopped on purpose"),
     "time_limit": mark("The job reached the time limit of its scheduler"),
+    "python_error": mark("The training stopped"),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line as it was found: plain text without its prefixes."""
+    """One line of a log, without what loggers, launchers and terminals put before it."""
 
     number: int
     """From 1, counted by line feeds as an editor does."""
     text: str
     rank: int | None = None
+    is_error: bool = False
+    """An exception, or a line that its logger calls an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,31 +78,39 @@ class Hit:
     """Hits of one chain are of one traceback and those that followed from handling it."""
 
 
-@dataclass(frozen=True, slots=True)
+KEPT_TAIL = 5
+
+
+@dataclass(slots=True)
 class LogFacts:
     """All that `diagnose` needs of a log."""
 
     source: str = "log"
     """Name of the file, for proofs."""
     lines: int = 0
-    hits: tuple[Hit, ...] = ()
+    hits: list[Hit] = field(default_factory=list)
     """In their order; `python_error` is an exception that speaks for no other cause. What the training survived is not among them."""
-    signals: tuple[tuple[str, Line], ...] = ()
+    signals: list[tuple[str, Line]] = field(default_factory=list)
     """(name of the signal, line) of processes that were ended by one, in order."""
-    root_rank: int | None = None
-    """The rank that torchrun's table calls the first failure."""
-    root_line: Line | None = None
+    root: Line | None = None
+    """The line of torchrun's table with the rank that it calls the first failure."""
     finished: Line | None = None
     """The line that says that the training finished, where nothing was trained after it."""
     not_finite: Line | None = None
     """The last line of metrics, where its loss is NaN or infinite."""
     step: int | None = None
     """Last step that the log names."""
-    tail: tuple[Line, ...] = ()
+    tail: deque[Line] = field(default_factory=lambda: deque(maxlen=KEPT_TAIL))
     """The last lines that are not empty."""
 
+    def rank_of(self, line: Line) -> int | None:
+        """Lines without a prefix are those of the process that torchrun saw fail first, where no other is known."""
+        return self.root.rank if line.rank is None and self.root is not None else line.rank
+
     def proof(self, line: Line) -> Proof:
-        text = line.text if line.rank is None or "rank" in line.text.lower() else f"rank {line.rank}: {line.text}"
+        text = line.text.strip()
+        if line.rank is not None and "rank" not in text.lower():
+            text = f"rank {line.rank}: {text}"
         return Proof(line.number or None, clean(text), self.source)
 
 
@@ -239,20 +251,14 @@ def sentence(text: str) -> str:
 
 
 def of_cause(cause: Cause, said: str = "", step: int | None = None) -> str:
-    """The cause in a sentence; `said` is what the framework said, `step` the last one that was made."""
-    text, said = tr(SENTENCES[cause]), clean(said, LONGEST_SAID).rstrip(".")
-    if step is None:
-        return tr("{cause} ({said}).", cause=text, said=said) if said else sentence(text)
-    if said:
-        return tr("{cause} after step {step} ({said}).", cause=text, step=step, said=said)
-    return tr("{cause} after step {step}.", cause=text, step=step)
-
-
-def of_error(error: str, step: int | None = None) -> str:
-    """An exception of the code or the data."""
-    if step is None:
-        return sentence(tr("The training stopped with {error}", error=clean(error)))
-    return sentence(tr("The training stopped after step {step} with {error}", step=step, error=clean(error)))
+    """The cause in a sentence; `said` is what the framework or the exception said, `step` the last one that was made."""
+    text = tr(SENTENCES[cause])
+    if step is not None:
+        text = tr("{cause} after step {step}", cause=text, step=step)
+    if cause == "python_error":
+        return sentence(tr("{cause} with {error}", cause=text, error=clean(said)))
+    said = clean(said, LONGEST_SAID).rstrip(".")
+    return sentence(tr("{cause} ({said})", cause=text, said=said) if said else text)
 
 
 def of_signal(signal: str, *, launcher: bool = False, kernel_told: bool = False) -> str:

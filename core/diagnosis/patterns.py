@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 from trainwiz.core.diagnosis.cause import Cause, Confidence, Remedy, Settings
 from trainwiz.core.language import mark, tr
@@ -281,6 +282,25 @@ PATTERNS: tuple[Pattern, ...] = (
 )  # fmt: skip
 
 
+TELLING = re.compile(
+    r"rror|xception|nterrupt|fail|kill|memory|oom|space|time|lost|bus|xid|mismatch|support|requires|bf16|flash"
+    r"|module|nan|loss is|inf|shared|shm|errno|quota|signal|worker|file|cancel|closed|reset|refused|died|unhandled"
+    r"|abort|NCCL|ancdata|alloc|pos|duplicate|argument|strategy|cannot|can't|couldn't|incorrect|terminated|pipe"
+    r"|exclusive|exited|detected|resource|did not co|not be reached|unreachable|[\u4e00-\u9fff]",
+    re.IGNORECASE,
+)
+"""Without any of these words no pattern fits: asking is cheaper than trying them all."""
+
+
+@lru_cache(maxsize=4096)
+def pattern_of(text: str, is_error: bool) -> Pattern | None:
+    """The pattern of most trust that the text fits."""
+    if not TELLING.search(text):
+        return None
+    fitting = (known for known in PATTERNS if (is_error or not known.errors_only) and known.expression.search(text))
+    return next(fitting, None)
+
+
 # What can be done about each cause: sentences, with a command of trainwiz where there is one.
 
 SMALLEST_LENGTH = 16
@@ -292,30 +312,30 @@ RESUME, AGAIN = "resume", "again"
 class Place:
     """The run that remedies are for: its name for commands, and its settings."""
 
-    run: str | None
-    settings: Settings
+    run: str | None = None
+    settings: Settings = field(default_factory=Settings)
     during: str | None = None
 
     def remedy(self, text: str, *words: str) -> Remedy:
         """`words`: RESUME; AGAIN and other choices; the words of another command; none."""
-        if not words or (words[0] == RESUME and not self.run):
-            return Remedy(text)
-        if words[0] == RESUME:
-            return Remedy(text, f"trainwiz runs resume {self.run}")
-        if words[0] != AGAIN:
-            return Remedy(text, shlex.join(["trainwiz", *words]))
-        if not self.settings.again:
-            # A plan where the run's own choices are not known.
-            return Remedy(text, shlex.join(["trainwiz", "plan", *words[1:]]))
-        return Remedy(text, shlex.join(["trainwiz", *self.settings.again, *words[1:], "--yes"]))
+        match words:
+            case ():
+                return Remedy(text)
+            case [first] if first == RESUME:
+                return Remedy(text, f"trainwiz runs resume {self.run}" if self.run else None)
+            case [first, *choices] if first == AGAIN:
+                # A plan where the run's own choices are not known.
+                again = [*self.settings.again, *choices, "--yes"] if self.settings.again else ["plan", *choices]
+                return Remedy(text, shlex.join(["trainwiz", *again]))
+        return Remedy(text, shlex.join(["trainwiz", *words]))
 
 
 def remedies_for(cause: Cause, place: Place, said: str = "") -> tuple[Remedy, ...]:
     """The best first. `said`: the sentence of a diagnosis with what was raised."""
     first = _OF_SETTINGS[cause](place) if cause in _OF_SETTINGS else []
-    if cause == "python_error":
-        first += [place.remedy(tr(text), *words) for telling, text, *words in ERRORS if re.search(telling, said)]
-    rest = [place.remedy(tr(text), *words) for text, *words in REMEDIES.get(cause, ())]
+    fixed = [row for telling, *row in ERRORS if cause == "python_error" and re.search(telling, said)]
+    fixed += REMEDIES.get(cause, ())
+    rest = [place.remedy(tr(text), *words) for text, *words in fixed]
     if cause == "node_lost":
         command = f"trainwiz export {place.run} --script" if place.run else None
         rest.append(Remedy(tr("See the command for each node."), command))

@@ -7,7 +7,7 @@ import pytest
 from trainwiz.core.diagnosis.cause import CAUSES, Diagnosis, Evidence, Failure, LogFacts, Settings, clean
 from trainwiz.core.diagnosis.diagnose import diagnose
 from trainwiz.core.diagnosis.patterns import Place, remedies_for, smaller_batch
-from trainwiz.core.diagnosis.scan import LogScan, line_text
+from trainwiz.core.diagnosis.scan import LogScan, line_of
 from trainwiz.core.plan.gather import plan_run
 from trainwiz.core.telemetry.diagnosed import diagnose_log
 from trainwiz.tui.choices import parse_choices
@@ -33,8 +33,8 @@ def failure(message: str, kind: str = "RuntimeError", rank: int = 0, time_s: flo
 def log(text: str) -> LogFacts:
     scan = LogScan("train.log")
     for number, line in enumerate(text.splitlines(), start=1):
-        scan.feed(number, line_text(line))
-    return scan.facts()
+        scan.feed(line_of(number, line))
+    return scan.facts
 
 
 def found_in(*failures: Failure, **facts: Any) -> Diagnosis:
