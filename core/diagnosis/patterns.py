@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -306,6 +306,8 @@ def pattern_of(text: str, is_error: bool) -> Pattern | None:
 SMALLEST_LENGTH = 16
 RESUME, AGAIN = "resume", "again"
 """The first word of a remedy's command: to go on with the run, or the same run anew with the words that follow."""
+Row = tuple[str, ...]
+"""A sentence and the words of its command."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,19 +334,19 @@ class Place:
 
 def remedies_for(cause: Cause, place: Place, said: str = "") -> tuple[Remedy, ...]:
     """The best first. `said`: the sentence of a diagnosis with what was raised."""
-    first = _OF_SETTINGS[cause](place) if cause in _OF_SETTINGS else []
-    fixed = [row for telling, *row in ERRORS if cause == "python_error" and re.search(telling, said)]
-    fixed += REMEDIES.get(cause, ())
-    rest = [place.remedy(tr(text), *words) for text, *words in fixed]
+    rows = [row[1:] for row in ERRORS if cause == "python_error" and re.search(row[0], said)]
+    rows += REMEDIES.get(cause, ())
+    of_settings = _OF_SETTINGS[cause](place) if cause in _OF_SETTINGS else ()
+    remedies = [place.remedy(*row) for row in (*of_settings, *((tr(text), *words) for text, *words in rows))]
     if cause == "node_lost":
         command = f"trainwiz export {place.run} --script" if place.run else None
-        rest.append(Remedy(tr("See the command for each node."), command))
-    return (*first, *rest)
+        remedies.append(Remedy(tr("See the command for each node."), command))
+    return tuple(remedies)
 
 
 DOCTOR = (mark("Check what is missing on this machine."), "doctor")
 HARDWARE = (mark("See what the GPUs support."), "hardware")
-REMEDIES: Mapping[Cause, tuple[tuple[str, ...], ...]] = {
+REMEDIES: Mapping[Cause, tuple[Row, ...]] = {
     "host_oom": (
         (mark("Stream the data instead of keeping it in RAM."), AGAIN, "--set", "data.streaming=true"),
         (mark("Close other programs that use RAM, then resume."), RESUME),
@@ -400,11 +402,13 @@ REMEDIES: Mapping[Cause, tuple[tuple[str, ...], ...]] = {
     ),
     "node_lost": ((mark("Start all nodes of the run again; it resumes from its newest checkpoint."), RESUME),),
     "python_error": ((mark("Fix the error shown in the traceback, then resume."), RESUME),),
+    "user_stop": ((mark("Resume from the newest checkpoint."), RESUME),),
+    "unknown": ((mark("Read the end of the log, then resume."), RESUME),),
 }
 """Cause -> remedies as (sentence, words of the command); before them stand those that hang on the run's settings."""
 
 
-ERRORS: tuple[tuple[str, ...], ...] = (
+ERRORS: tuple[Row, ...] = (
     (r"no NVIDIA driver|driver on your system is too old|driver version is insufficient",
      mark("Install a newer NVIDIA driver, or a torch built for the driver that is there."), "doctor"),
     (r"no kernel image is available", mark("Install a torch built for this GPU."), "doctor"),
@@ -439,69 +443,59 @@ def smaller_batch(settings: Settings) -> tuple[int, int] | None:
     return smaller, whole // smaller
 
 
-def _cuda_oom(place: Place) -> list[Remedy]:
+def _cuda_oom(place: Place) -> Iterator[Row]:
+    settings = place.settings
     if place.during == "evaluation":
-        text = tr("Evaluate with a smaller batch.")
-        return [place.remedy(text, AGAIN, "--set", "batch.eval_micro_batch_size=1")]
-    settings, found = place.settings, []
-    smaller = smaller_batch(settings)
-    if smaller is not None:
-        micro, accumulation = smaller
+        yield tr("Evaluate with a smaller batch."), AGAIN, "--set", "batch.eval_micro_batch_size=1"
+        return
+    if (smaller := smaller_batch(settings)) is not None:
+        micro, accumulation = map(str, smaller)
         text = tr(
             "Use micro-batch {micro} and gradient accumulation {accumulation}: the same effective batch in less "
             "memory.",
             micro=micro,
             accumulation=accumulation,
         )
-        found.append(place.remedy(text, AGAIN, "--micro-batch", str(micro), "--accumulation", str(accumulation)))
+        yield text, AGAIN, "--micro-batch", micro, "--accumulation", accumulation
     elif settings.micro_batch is None:
         text = tr("Halve the micro-batch (per_device_train_batch_size) and double the gradient accumulation.")
-        found.append(place.remedy(text, AGAIN, "--micro-batch", "1"))
+        yield text, AGAIN, "--micro-batch", "1"
     if not settings.checkpointing:
-        text = tr("Use gradient checkpointing: less memory, about a third more time.")
-        found.append(place.remedy(text, AGAIN, "--checkpointing"))
+        yield tr("Use gradient checkpointing: less memory, about a third more time."), AGAIN, "--checkpointing"
     length = (settings.sequence_length or 0) // 2
     if length >= SMALLEST_LENGTH:
-        text = tr("Reduce the max length to {length} tokens.", length=length)
-        found.append(place.remedy(text, AGAIN, "--length", str(length)))
-    return [*found, place.remedy(tr("See what else uses GPU memory."), "hardware")]
+        yield tr("Reduce the max length to {length} tokens.", length=length), AGAIN, "--length", str(length)
+    yield tr("See what else uses GPU memory."), "hardware"
 
 
-def _fewer_workers(place: Place) -> list[Remedy]:
+def _fewer_workers(place: Place) -> Iterator[Row]:
     workers = (place.settings.workers or 0) // 2
     text = tr("Use {n} loader workers.", n=workers) if workers else tr("Load the data without loader workers.")
-    return [place.remedy(text, AGAIN, "--set", f"data.workers={workers}")]
+    if place.settings.workers != 0:
+        yield text, AGAIN, "--set", f"data.workers={workers}"
 
 
-def _nan(place: Place) -> list[Remedy]:
-    rate = place.settings.learning_rate
-    found = [Remedy(tr("Train again with a lower learning rate, from a checkpoint saved before this."))]
-    if rate is not None and rate > 0:
+def _nan(place: Place) -> Iterator[Row]:
+    rate = place.settings.learning_rate or 0
+    if rate > 0:
         lower = f"{rate / 5:.1g}"
         text = tr("Train again with a lower learning rate: {rate} instead of {now}.", rate=lower, now=f"{rate:g}")
-        found = [place.remedy(text, AGAIN, "--learning-rate", lower)]
+        yield text, AGAIN, "--learning-rate", lower
+    else:
+        yield (tr("Train again with a lower learning rate, from a checkpoint saved before this."),)
     if place.settings.precision not in ("fp32", "tf32"):
-        found.append(place.remedy(tr("Use fp32."), AGAIN, "--precision", "fp32"))
-    return found
+        yield tr("Use fp32."), AGAIN, "--precision", "fp32"
 
 
-def _config(place: Place) -> list[Remedy]:
-    if not place.settings.again:
-        return [Remedy(tr("Change the setting named in that line, then start again."))]
-    text = tr("Change the setting named in that line with --set, and preview the plan first.")
-    return [place.remedy(text, AGAIN, "--dry-run")]
+def _config(place: Place) -> Iterator[Row]:
+    preview = (AGAIN, "--dry-run") if place.settings.again else ()
+    yield tr("Change the setting named in that line, preview the plan, then start again."), *preview
 
 
-_OF_SETTINGS: Mapping[Cause, Callable[[Place], list[Remedy]]] = {
+_OF_SETTINGS: Mapping[Cause, Callable[[Place], Iterator[Row]]] = {
     "cuda_oom": _cuda_oom,
-    "host_oom": lambda place: [] if place.settings.workers == 0 else _fewer_workers(place),
+    "host_oom": _fewer_workers,
     "dataloader_worker_killed": _fewer_workers,
     "nan_loss": _nan,
     "config_mismatch": _config,
-    "user_stop": lambda place: [
-        place.remedy(tr("To resume:") if place.run else tr("Restart it from its newest checkpoint."), RESUME)
-    ],
-    "unknown": lambda place: [
-        place.remedy(tr("Read the end of the log. To resume:") if place.run else tr("Read the end of the log."), RESUME)
-    ],
 }

@@ -13,7 +13,7 @@ from trainwiz.core.hardware.machine import GIB, Machine, describe_gpus
 from trainwiz.core.hardware.nvml import DRIVER_UPDATED, NO_LIBRARY, NOT_LOADED
 from trainwiz.core.hardware.read import Tools
 from trainwiz.core.hardware.visible import AMPERE, choose_attention, choose_precision, choose_tf32, weakest_gpu
-from trainwiz.core.language import mark, tr, trn
+from trainwiz.core.language import mark, tr
 
 CheckStatus = Literal["ok", "warning", "missing"]
 
@@ -63,31 +63,28 @@ def _driver(machine: Machine, tools: Tools) -> Answer:
     if drivers and problem is None:
         cuda = machine.cuda_driver_version
         return Answer("ok", tr("version {driver}, CUDA up to {cuda}", driver=drivers[0], cuda=cuda))
-    reason = problem or tr("the driver does not report its version")
-    if problem == tr(NO_LIBRARY) and not tools.nvidia_cards and not machine.wsl:
-        return Answer("missing", tr("{reason}; no NVIDIA GPU on the PCI bus", reason=reason), tr(ONLY_WITH_CARD))
+    problem = problem or tr("the driver does not report its version")
+    by_problem = {
+        tr(DRIVER_UPDATED): (tr("Reboot."), "sudo reboot"),
+        tr(NOT_LOADED): (tr("Load it; if that fails, reinstall it."), "sudo modprobe nvidia"),
+    }
+    on_bus = tr("{reason}; NVIDIA GPUs on the PCI bus: {n}", reason=problem, n=tools.nvidia_cards)
     if machine.wsl:
         remedy = tr("Install the NVIDIA driver in Windows (not inside WSL), then restart WSL.")
-        return Answer("missing", reason, remedy, "wsl.exe --shutdown")
-    if problem == tr(DRIVER_UPDATED):
-        return Answer("missing", reason, tr("Reboot."), "sudo reboot")
-    if problem == tr(NOT_LOADED):
-        return Answer("missing", reason, tr("Load it; if that fails, reinstall it."), "sudo modprobe nvidia")
+        return Answer("missing", problem, remedy, "wsl.exe --shutdown")
+    if problem in by_problem:
+        return Answer("missing", problem, *by_problem[problem])
+    if problem == tr(NO_LIBRARY) and not tools.nvidia_cards:
+        return Answer("missing", on_bus, tr(ONLY_WITH_CARD))
     if tools.container:
         remedy = tr("Start the container with GPU access (NVIDIA Container Toolkit).")
-        return Answer("missing", reason, remedy, "docker run --gpus all ...")
+        return Answer("missing", problem, remedy, "docker run --gpus all ...")
     if problem != tr(NO_LIBRARY):
-        return Answer("missing", reason, tr("Check what the driver sees."), "nvidia-smi")
+        return Answer("missing", problem, tr("Check what the driver sees."), "nvidia-smi")
     command = "sudo ubuntu-drivers install"
     if tools.distribution != "ubuntu":
         command = tools.install("nvidia-driver", "akmod-nvidia", "nvidia")
-    found = trn(
-        "{reason}; {n} NVIDIA GPU on the PCI bus",
-        "{reason}; {n} NVIDIA GPUs on the PCI bus",
-        tools.nvidia_cards,
-        reason=reason,
-    )
-    return Answer("missing", found, tr("Install it, then reboot."), command)
+    return Answer("missing", on_bus, tr("Install it, then reboot."), command)
 
 
 def _gpus(machine: Machine, tools: Tools) -> Answer:
@@ -118,18 +115,19 @@ def _torch_cuda(machine: Machine, tools: Tools) -> Answer:
             return Answer("missing", reason, tr(ONLY_WITH_CARD))
         remedy = tr("Until then, training runs on the CPU: install the CUDA build (several GB).")
         return Answer("missing", reason, remedy, command)
-    reason = tr("built for CUDA {version}", version=machine.torch_cuda)
-    gpu = weakest_gpu(machine)
+    built = tr("built for CUDA {version}", version=machine.torch_cuda)
+    gpu, driver_cuda = weakest_gpu(machine), machine.cuda_driver_version
+    problem = None
     if gpu is not None and gpu.capability is not None:
         problem = _not_built_for(gpu.capability, machine.torch_cuda, machine.libraries.versions.get("torch"))
-        if problem is not None:
-            reason = tr("{built}: {problem}", built=reason, problem=problem)
-            return Answer("missing", reason, tr("Install a build that supports this GPU."), command)
-    driver_cuda = machine.cuda_driver_version
-    if driver_cuda is not None and _numbers(machine.torch_cuda)[0] > _numbers(driver_cuda)[0]:
-        reason = tr("{built}, but the driver supports CUDA {version} at most", built=reason, version=driver_cuda)
-        return Answer("missing", reason, tr("Install a build for the driver's CUDA, or update the driver."), command)
-    return Answer("ok", reason)
+    if problem is not None:
+        remedy = tr("Install a build that supports this GPU.")
+    elif driver_cuda is not None and _numbers(machine.torch_cuda)[0] > _numbers(driver_cuda)[0]:
+        problem = tr("the driver supports CUDA {version} at most", version=driver_cuda)
+        remedy = tr("Install a build for the driver's CUDA, or update the driver.")
+    else:
+        return Answer("ok", built)
+    return Answer("missing", tr("{built}: {problem}", built=built, problem=problem), remedy, command)
 
 
 def _not_built_for(capability: tuple[int, int], cuda: str, torch: str | None) -> str | None:
@@ -138,10 +136,12 @@ def _not_built_for(capability: tuple[int, int], cuda: str, torch: str | None) ->
     Source: PyTorch's RELEASE.md, "CUDA support matrix": Pascal left the wheels for CUDA 12.8 with 2.8, Volta
     with 2.11; CUDA 13 has neither; Blackwell came with CUDA 12.8.
     """
+    built, oldest = _numbers(cuda), (0, 0)
+    if built >= (12, 8):
+        without_volta = built >= (13, 0) or _numbers(torch or "") >= (2, 11)
+        oldest = (7, 5) if without_volta else (7, 0)
     sm = f"sm {capability[0]}.{capability[1]}"
-    built = _numbers(cuda)
-    volta_gone = _numbers(torch or "") >= (2, 11)
-    if capability < (7, 5) and (built >= (13, 0) or (built >= (12, 8) and (capability < (7, 0) or volta_gone))):
+    if capability < oldest:
         return tr("these builds do not support {sm}", sm=sm)
     if capability >= (10, 0) and built < (12, 8):
         return tr("{sm} needs CUDA 12.8 or later", sm=sm)
@@ -225,10 +225,10 @@ def _compiler(machine: Machine, tools: Tools) -> Answer:
 
 def _shared_memory(machine: Machine, tools: Tools) -> Answer:
     size = machine.shared_memory_bytes
+    if machine.platform != "linux":
+        return Answer("ok", tr("not needed on this machine"))
     if size is None:
         reason = machine.unavailable.get("shared_memory_bytes", tr("unknown"))
-        if machine.platform != "linux":
-            return Answer("ok", tr("not needed on this machine ({reason})", reason=reason))
         return Answer("warning", reason, tr("Run without data loader workers."))
     if size >= SMALL_SHARED_BYTES:
         return Answer("ok", tr("/dev/shm has {size}", size=_gib(size)))

@@ -68,6 +68,15 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuReading:
+    """What the driver says. `gpus` are in NVML's order (PCI bus), the slices of a MIG card after their card."""
+
+    gpus: tuple[Gpu, ...] = ()
+    cuda_driver_version: str | None = None
+    unavailable: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Libraries:
     """What can be imported here (found without importing it): name -> version, or None when absent."""
 
@@ -95,8 +104,6 @@ class Machine:
     """Kernel release on Linux, "14.5" on macOS."""
     wsl: bool = False
     hypothetical: bool = False
-    description: str = ""
-    """One line: "1 x RTX 3080 10GB, 12 cores, 62.7 GiB RAM"."""
     cpu_model: str | None = None
     cpu_bf16: bool | None = None
     """The processor has instructions for products in bf16; None where the system does not say."""
@@ -137,18 +144,18 @@ class Machine:
         visible = (gpu for gpu in self.gpus if gpu.visible)
         return tuple(sorted(visible, key=lambda gpu: gpu.index if gpu.cuda_index is None else gpu.cuda_index))
 
+    @property
+    def description(self) -> str:
+        """One line: "1 x RTX 3080 10GB, 12 cores, 62.7 GiB RAM"."""
+        cores = trn("{n} core", "{n} cores", self.cpu_cores)
+        ram = tr("{size} GiB RAM", size=f"{self.ram_total_bytes / GIB:.1f}")
+        return tr(", ").join((describe_gpus(self.visible_gpus), cores, ram))
+
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**asdict(self), "description": self.description}
 
 
 GIB = 1024**3
-
-
-def describe(machine: Machine) -> str:
-    parts = [describe_gpus(machine.visible_gpus)]
-    parts.append(trn("{n} core", "{n} cores", machine.cpu_cores))
-    parts.append(tr("{size} GiB RAM", size=f"{machine.ram_total_bytes / GIB:.1f}"))
-    return tr(", ").join(parts)
 
 
 def describe_gpus(gpus: Sequence[Gpu]) -> str:
@@ -218,11 +225,7 @@ def torch_cuda_version() -> tuple[str | None, str | None]:
         text = (Path(spec.origin).parent / "version.py").read_text(encoding="utf-8")
     except OSError as error:
         return None, tr("torch/version.py cannot be read ({reason})", reason=os_reason(error))
-    built = {
-        name: value
-        for name, value in re.findall(r"^(\w+)\s*(?::[^=\n]*)?=\s*['\"]?([^'\"\n]*)['\"]?\s*$", text, re.MULTILINE)
-        if value != "None"
-    }
+    built = dict(re.findall(r"^(\w+)\b[^=\n]*= *['\"]([^'\"\n]+)", text, re.MULTILINE))
     version = built.get("__version__", UNKNOWN_VERSION)
     if "cuda" in built:
         return built["cuda"], None
@@ -280,10 +283,16 @@ class Rates:
         from pydantic import TypeAdapter  # takes a tenth of a second
 
         found = TypeAdapter(cls).validate_python(dict(values))
-        numbers = [found.bytes_per_s, found.launch_s, found.adam_parameters_per_s, found.threads]
-        parts = [size for one in (*found.products, *found.attention) for size in (one.rows, one.width, one.flops_per_s)]
-        known = (number for number in (*numbers, found.fresh_bytes_per_s, *parts) if number is not None)
-        if not all(0 < number < inf for number in known):
+        numbers = [
+            found.bytes_per_s,
+            found.launch_s,
+            found.adam_parameters_per_s,
+            found.threads,
+            found.fresh_bytes_per_s,
+        ]
+        for one in (*found.products, *found.attention):
+            numbers += one.rows, one.width, one.flops_per_s
+        if not all(number is None or 0 < number < inf for number in numbers):
             raise ValueError(found)
         date.fromisoformat(found.day)
         return found

@@ -8,18 +8,17 @@ import re
 import shutil
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
 
-from trainwiz.core.catalog.gpus import GIB, GpuSpec, find_gpu, gpus_called, near_gpus
-from trainwiz.core.errors import Finding, UsageError, os_reason
+from trainwiz.core.catalog.gpus import GIB, GpuSpec, find_gpu, gpus_called, near_gpus, spec_of
+from trainwiz.core.errors import Finding, UsageError, after, os_reason
 from trainwiz.core.hardware import host
 from trainwiz.core.hardware.install import find_installer, has_amd_gpu
-from trainwiz.core.hardware.machine import Accelerator, Gpu, Machine, describe, find_libraries, torch_cuda_version
-from trainwiz.core.hardware.nvml import GpuReading, read_gpus
+from trainwiz.core.hardware.machine import Accelerator, Gpu, Machine, find_libraries, torch_cuda_version
+from trainwiz.core.hardware.nvml import read_gpus
 from trainwiz.core.hardware.visible import VARIABLE, mark_visible
 from trainwiz.core.language import mark, tr
 
@@ -77,9 +76,6 @@ def _nvcc() -> str | None:
     return shutil.which("nvcc")
 
 
-T = TypeVar("T")
-
-
 def probe_machine(disk_path: Path | None = None, environment: Mapping[str, str] | None = None) -> Machine:
     """This computer as it is now. Takes some 20 ms without a driver, a second or two where GPUs are asleep.
 
@@ -88,43 +84,39 @@ def probe_machine(disk_path: Path | None = None, environment: Mapping[str, str] 
     Imports neither torch nor any other training library.
     """
     environment = os.environ if environment is None else environment
-    unavailable: dict[str, str] = {}
-    notes: list[str] = []
-    memory = host.read_memory()
+    disk_path = Path.cwd() if disk_path is None else disk_path
+    memory, model, notes = host.read_memory(), host.cpu_model(), list[str]()
     if memory.limited:
         notes.append(tr("RAM is limited by a cgroup (container or batch job) to less than the machine has."))
-    disk_path = Path.cwd() if disk_path is None else disk_path
-    model = host.cpu_model()
-    accelerator: Accelerator
     if sys.platform == "darwin":
-        gpus, reading = _apple(model, memory, unavailable), GpuReading()
-        accelerator = "mps" if gpus else "cpu"
+        reading = host.apple_gpu(platform.machine(), host.os_version(), model, memory)
+        gpus = reading.gpus
     else:
         reading = read_gpus()
-        gpus, cuda_notes = mark_visible(tuple(_sharing_ram(gpu, memory) for gpu in reading.gpus), environment)
+        gpus, cuda_notes = mark_visible([_sharing_ram(gpu, memory) for gpu in reading.gpus], environment)
         notes += cuda_notes
-        accelerator = "cuda" if any(gpu.visible for gpu in gpus) else "cpu"
-    unavailable |= reading.unavailable
+    kind: Accelerator = "mps" if sys.platform == "darwin" else "cuda"
+    unavailable = reading.unavailable
     if reading.cuda_driver_version is None:
         unavailable.setdefault("cuda_driver_version", unavailable.get("gpus", tr("no NVIDIA driver")))
     unavailable |= {f"gpus.{gpu.index}": gpu.unavailable["gpu"] for gpu in gpus if "gpu" in gpu.unavailable}
     torch_cuda, reason = torch_cuda_version()
     if reason is not None:
         unavailable["torch_cuda"] = reason
-    machine = Machine(
+    return Machine(
         gpus=gpus,
         cpu_cores=host.count_cores(),
         ram_total_bytes=memory.total_bytes,
         ram_available_bytes=memory.available_bytes,
-        disk_free_bytes=_read("disk_free_bytes", lambda: host.free_disk(disk_path), unavailable),
+        disk_free_bytes=_bytes("disk_free_bytes", lambda: host.free_disk(disk_path), unavailable),
         disk_path=str(disk_path.absolute()),
         platform=sys.platform,
-        accelerator=accelerator,
+        accelerator=kind if any(gpu.visible for gpu in gpus) else "cpu",
         os_version=host.os_version(),
         wsl="microsoft" in host.text_of(host.ROOT / "proc/sys/kernel/osrelease").lower(),
         cpu_model=model,
         cpu_bf16=host.cpu_has_bf16(),
-        shared_memory_bytes=_shared_memory(unavailable),
+        shared_memory_bytes=_bytes("shared_memory_bytes", lambda: shutil.disk_usage("/dev/shm").total, unavailable),
         network_interfaces=host.interfaces(),
         infiniband=host.infiniband_adapters(),
         cuda_driver_version=reading.cuda_driver_version,
@@ -136,22 +128,11 @@ def probe_machine(disk_path: Path | None = None, environment: Mapping[str, str] 
         unavailable=unavailable,
         notes=tuple(notes),
     )
-    return replace(machine, description=describe(machine))
-
-
-def _apple(model: str | None, memory: host.Memory, unavailable: dict[str, str]) -> tuple[Gpu, ...]:
-    gpu, reason = host.apple_gpu(
-        platform.machine(), host.os_version(), model, memory.total_bytes, memory.available_bytes
-    )
-    if gpu is None:
-        unavailable["gpus"] = reason or tr("no Apple GPU")
-        return ()
-    return (gpu,)
 
 
 def _sharing_ram(gpu: Gpu, memory: host.Memory) -> Gpu:
     """A GPU whose memory is the machine's RAM with what there is of it: NVML has no figure for it."""
-    spec = find_gpu(gpu.name, gpu.memory_total_bytes) if gpu.name is not None else None
+    spec = spec_of(gpu)
     if spec is None or not spec.unified:
         return gpu
     return replace(
@@ -159,18 +140,11 @@ def _sharing_ram(gpu: Gpu, memory: host.Memory) -> Gpu:
         unified=True,
         memory_total_bytes=memory.total_bytes,
         memory_free_bytes=max(0, memory.available_bytes - KEPT_FOR_THE_HOST),
-        unavailable={key: why for key, why in gpu.unavailable.items() if key not in _OF_SHARED_RAM},
+        unavailable={name: why for name, why in gpu.unavailable.items() if name not in _OF_SHARED_RAM},
     )
 
 
-def _shared_memory(unavailable: dict[str, str]) -> int | None:
-    if sys.platform != "linux":
-        unavailable["shared_memory_bytes"] = tr("only Linux has /dev/shm")
-        return None
-    return _read("shared_memory_bytes", lambda: shutil.disk_usage("/dev/shm").total, unavailable)
-
-
-def _read(name: str, read: Callable[[], T], unavailable: dict[str, str]) -> T | None:
+def _bytes(name: str, read: Callable[[], int], unavailable: dict[str, str]) -> int | None:
     try:
         return read()
     except OSError as error:
@@ -179,8 +153,7 @@ def _read(name: str, read: Callable[[], T], unavailable: dict[str, str]) -> T | 
 
 
 DEFAULT_RAM_BYTES = 64 * GIB
-DEFAULT_CORES_PER_GPU = 8
-DEFAULT_CORES = 8
+CORES_PER_GPU = 8
 
 _OF_SHARED_RAM = ("memory_total_bytes", "memory_free_bytes")
 KEPT_FOR_THE_HOST = 4 * GIB
@@ -189,6 +162,7 @@ USABLE_SHARE = 0.98
 """What CUDA reports of a card's memory, where the catalogue does not know: 0.97 to 0.99 over those that it knows."""
 
 PLANNED = mark("this machine is planned for, not probed")
+UNPLANNED = ("disk_free_bytes", "shared_memory_bytes", "cuda_driver_version", "torch_cuda", "libraries")
 
 
 def catalogue_machine(
@@ -211,42 +185,61 @@ def catalogue_machine(
     RAM that is not given is taken as 64 GiB, cores as 8 for each GPU; both are then in `notes`.
     Raises UsageError with every finding: unknown name (with the near ones), missing or impossible figures.
     """
-    figures = {"--gpu-memory": gpu_memory_bytes, "--tflops": tflops, "--capability": capability}
     rates = {"tflops": tflops, "fp32_tflops": fp32_tflops, "bandwidth": bandwidth}
     sizes = {"ram": ram_bytes, "cpu_cores": cpu_cores, "gpu_memory": gpu_memory_bytes}
     findings = [*_bad_figures(num_gpus, capability, {**sizes, **rates})]
     spec = find_gpu(gpu, gpu_memory_bytes) or find_gpu(gpu) if gpu is not None else None
-    if spec is None:
-        findings += _check_named(gpu, num_gpus, figures)
+    described = {"--gpu-memory": gpu_memory_bytes, "--tflops": tflops, "--capability": capability}
+    if spec is None and (num_gpus or gpu is not None):
+        findings += _not_described(gpu, [option for option, figure in described.items() if figure is None])
     if findings:
         raise UsageError(findings)
-    accelerator: Accelerator = "cuda"
-    if num_gpus == 0 or (spec is not None and spec.compute_capability is None):
-        accelerator = "mps" if num_gpus else "cpu"
+    accelerator: Accelerator = "cuda" if num_gpus else "cpu"
+    if num_gpus and spec is not None and spec.compute_capability is None:
+        accelerator = "mps"
     notes: list[str] = []
     if ram_bytes is None:
-        ram_bytes = DEFAULT_RAM_BYTES
-        if spec is not None and (accelerator == "mps" or spec.unified):
-            ram_bytes = spec.usable_bytes or spec.memory_bytes
+        shares_ram = spec is not None and (accelerator == "mps" or spec.unified)
+        ram_bytes = (spec.usable_bytes or spec.memory_bytes) if spec is not None and shares_ram else DEFAULT_RAM_BYTES
         notes.append(tr("RAM is not specified: {ram} GiB is assumed (--ram SIZE).", ram=ram_bytes // GIB))
-    shared = ram_bytes if accelerator == "mps" or (spec is not None and spec.unified) else None
-    card = _card(gpu, spec, shared, gpu_memory_bytes, tflops, capability)
-    card = replace(card, given_fp32_tflops=fp32_tflops, given_bandwidth=bandwidth)
-    machine = Machine(
+    total, usable = _sizes(spec, ram_bytes, gpu_memory_bytes)
+    card = Gpu(
+        index=0,
+        name=spec.name if spec is not None else gpu or tr("GPU specified manually"),
+        memory_total_bytes=total,
+        memory_free_bytes=usable,
+        memory_other_bytes=0,
+        compute_capability=capability or (spec.compute_capability if spec is not None else None),
+        catalogue_name=spec.name if spec is not None and tflops is None else None,
+        unified=spec is not None and spec.unified,
+        given_tflops=tflops,
+        given_fp32_tflops=fp32_tflops,
+        given_bandwidth=bandwidth,
+        unavailable=dict.fromkeys(("uuid", "driver", "mig", "links"), tr(PLANNED)),
+    )
+    return Machine(
         gpus=tuple(replace(card, index=index, cuda_index=index) for index in range(num_gpus)),
-        cpu_cores=max(DEFAULT_CORES, DEFAULT_CORES_PER_GPU * num_gpus) if cpu_cores is None else cpu_cores,
+        cpu_cores=CORES_PER_GPU * max(1, num_gpus) if cpu_cores is None else cpu_cores,
         ram_total_bytes=ram_bytes,
         ram_available_bytes=ram_bytes,
         platform="darwin" if accelerator == "mps" else "linux",
         accelerator=accelerator,
         os_version="14.0" if accelerator == "mps" else None,
         hypothetical=True,
-        unavailable=dict.fromkeys(
-            ("disk_free_bytes", "shared_memory_bytes", "cuda_driver_version", "torch_cuda", "libraries"), tr(PLANNED)
-        ),
+        unavailable=dict.fromkeys(UNPLANNED, tr(PLANNED)),
         notes=tuple(notes),
     )
-    return replace(machine, description=describe(machine))
+
+
+def _sizes(spec: GpuSpec | None, ram_bytes: int, memory_bytes: int | None) -> tuple[int, int]:
+    """Bytes of a card's memory: (all, what CUDA or Metal gives to programs)."""
+    if spec is not None and spec.unified:
+        return ram_bytes, max(0, ram_bytes - KEPT_FOR_THE_HOST)
+    if spec is not None and spec.compute_capability is None:
+        return int(ram_bytes * host.UNIFIED_SHARE), int(ram_bytes * host.UNIFIED_SHARE)
+    total = memory_bytes or (spec.memory_bytes if spec is not None else 0)
+    usable = spec.usable_bytes if spec is not None and memory_bytes is None else None
+    return total, usable or int(total * USABLE_SHARE)
 
 
 EXAMPLES = {
@@ -268,70 +261,25 @@ def _bad_figures(num_gpus: int, capability: str | None, figures: Mapping[str, fl
         yield _finding("capability", message)
 
 
-def _check_named(gpu: str | None, num_gpus: int, figures: Mapping[str, Any]) -> Iterator[Finding]:
-    """Of a card that the catalogue does not have: it must have all of its figures."""
-    missing = [option for option, value in figures.items() if value is None]
-    if gpu is not None:
-        if missing:
-            yield _unknown_gpu(gpu)
-    elif num_gpus and len(missing) == len(figures):
+def _not_described(name: str | None, missing: Sequence[str]) -> Iterator[Finding]:
+    """Of a card that the catalogue does not have: it must have all of its figures, `missing` are options without one."""
+    if not missing:
+        return
+    options = tr(" and ").join(missing)
+    if name is None and len(missing) == 3:
         yield _finding("gpu", tr("Specify the GPU to plan for (--gpu NAME), or enter its specifications manually."))
-    elif num_gpus and missing:
-        options = tr(" and ").join(missing)
-        yield _finding(
-            "gpu", tr("A GPU specified manually also needs {options}; or select one with --gpu.", options=options)
-        )
-
-
-def _card(
-    name: str | None,
-    spec: GpuSpec | None,
-    shared_bytes: int | None,
-    memory_bytes: int | None,
-    tflops: float | None,
-    capability: str | None,
-) -> Gpu:
-    """`shared_bytes`: RAM that the card takes its memory from (Apple, GB10, Jetson)."""
-    unified = spec is not None and spec.unified
-    if shared_bytes is not None and unified:
-        total, usable = shared_bytes, max(0, shared_bytes - KEPT_FOR_THE_HOST)
-    elif shared_bytes is not None:
-        total = usable = int(shared_bytes * 0.75)
-    elif memory_bytes is not None or spec is None:
-        total = memory_bytes or 0
-        usable = int(total * USABLE_SHARE)
-    else:
-        total, usable = spec.memory_bytes, spec.usable_bytes or int(spec.memory_bytes * USABLE_SHARE)
-    return Gpu(
-        index=0,
-        name=spec.name if spec is not None else name or tr("GPU specified manually"),
-        memory_total_bytes=total,
-        memory_free_bytes=usable,
-        memory_other_bytes=0,
-        compute_capability=capability or (spec.compute_capability if spec is not None else None),
-        catalogue_name=spec.name if spec is not None and tflops is None else None,
-        unified=unified,
-        given_tflops=tflops,
-        unavailable=dict.fromkeys(("uuid", "driver", "mig", "links"), tr(PLANNED)),
-    )
-
-
-def _unknown_gpu(name: str) -> Finding:
-    called, near = [spec.name for spec in gpus_called(name)], near_gpus(name)
-    if called:
+    elif name is None:
+        message = tr("A GPU specified manually also needs {options}; or select one with --gpu.", options=options)
+        yield _finding("gpu", message)
+    elif called := [spec.name for spec in gpus_called(name)]:
         message = tr('"{name}" matches several GPUs. Which one: {cards}?', name=name, cards=", ".join(called))
-    elif near:
-        message = tr(
-            'The GPU catalog has no single GPU named "{name}". Closest: {near}. For any other GPU, set '
-            "--gpu-memory, --tflops and --capability.",
-            name=name,
-            near=", ".join(near),
-        )
+        yield Finding("unknown_gpu", "error", "gpu", message)
     else:
-        message = tr(
-            'The GPU catalog has no GPU named "{name}". Set --gpu-memory, --tflops and --capability.', name=name
-        )
-    return Finding("unknown_gpu", "error", "gpu", message)
+        message = tr('The GPU catalog has no GPU named "{name}".', name=name)
+        if near := near_gpus(name):
+            message += after(tr("Closest: {near}.", near=", ".join(near)))
+        message += after(tr("For any other GPU, set --gpu-memory, --tflops and --capability."))
+        yield Finding("unknown_gpu", "error", "gpu", message)
 
 
 _finding = partial(Finding, "bad_value", "error")
