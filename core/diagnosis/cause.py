@@ -74,8 +74,6 @@ class Hit:
     consequence: bool = False
     """It may come of the failure of another process: a lost connection, a wait without an end."""
     during: str | None = None
-    chain: int = 0
-    """Hits of one chain are of one traceback and those that followed from handling it."""
 
 
 KEPT_TAIL = 5

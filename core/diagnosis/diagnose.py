@@ -21,7 +21,7 @@ from trainwiz.core.diagnosis.cause import (
     of_cause,
     of_signal,
 )
-from trainwiz.core.diagnosis.patterns import Place, pattern_of, remedies_for
+from trainwiz.core.diagnosis.patterns import pattern_of, remedies_for
 from trainwiz.core.diagnosis.scan import place_of_frame, signal_name
 from trainwiz.core.language import tr
 
@@ -105,16 +105,12 @@ def first_hit(log: LogFacts) -> Hit | None:
         return min(log.hits, key=lambda hit: (order.get(hit.cause, 2), hit.line.number), default=None)
     chosen = [hit for hit in own if log.root is not None and hit.line.rank == log.root.rank] or own
     first = min(chosen, key=lambda hit: hit.line.number)
-    error = [hit for hit in chosen if hit.line.rank == first.line.rank]
-    if first.cause == "python_error":
-        # What was raised while another exception was handled: the one that names a cause, else the one that was left.
-        error = [hit for hit in error if hit.chain == first.chain]
-        return next((hit for hit in error if hit.cause != "python_error"), error[-1])
-    if first.cause == "nccl_error":
-        # NCCL says first that a call failed, and in one of the next lines why.
-        error = [hit for hit in error if 0 <= hit.line.number - first.line.number < LINES_OF_ONE_ERROR]
-        return next((hit for hit in error if hit.cause not in ("nccl_error", "python_error")), first)
-    return first
+    if first.cause != "nccl_error":
+        return first
+    # NCCL says first that a call failed, and in one of the next lines why.
+    rank, below = first.line.rank, range(first.line.number, first.line.number + LINES_OF_ONE_ERROR)
+    error = (hit for hit in chosen if hit.line.rank == rank and hit.line.number in below)
+    return next((hit for hit in error if hit.cause not in ("nccl_error", "python_error")), first)
 
 
 def _of_hit(hit: Hit, log: LogFacts) -> Suspect:
@@ -165,8 +161,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     # What does not fit between machines is no setting: the sentence says what it is, and all of them start again.
     between_nodes = any(failure.type == "NodeProblem" for failure in evidence.failures)
     cause: Cause = "node_lost" if between_nodes and found.cause == "config_mismatch" else found.cause
-    place = Place(evidence.run, evidence.settings, found.during)
-    return replace(found, remedies=remedies_for(cause, place, found.message))
+    return replace(found, remedies=remedies_for(cause, evidence, found.during, found.message))
 
 
 def _of_kernel(evidence: Evidence, suspects: Iterable[Suspect]) -> Diagnosis | None:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 
-from trainwiz.core.diagnosis.cause import Cause, Confidence, Remedy, Settings
+from trainwiz.core.diagnosis.cause import Cause, Confidence, Evidence, Remedy, Settings
 from trainwiz.core.language import mark, tr
 
 
@@ -310,43 +310,39 @@ Row = tuple[str, ...]
 """A sentence and the words of its command."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """The run that remedies are for: its name for commands, and its settings."""
-
-    run: str | None = None
-    settings: Settings = field(default_factory=Settings)
-    during: str | None = None
-
-    def remedy(self, text: str, *words: str) -> Remedy:
-        """`words`: RESUME; AGAIN and other choices; the words of another command; none."""
-        match words:
-            case ():
-                return Remedy(text)
-            case [first] if first == RESUME:
-                return Remedy(text, f"trainwiz runs resume {self.run}" if self.run else None)
-            case [first, *choices] if first == AGAIN:
-                # A plan where the run's own choices are not known.
-                again = [*self.settings.again, *choices, "--yes"] if self.settings.again else ["plan", *choices]
-                return Remedy(text, shlex.join(["trainwiz", *again]))
-        return Remedy(text, shlex.join(["trainwiz", *words]))
+def _remedy(place: Evidence, text: str, *words: str) -> Remedy:
+    """`words`: RESUME; AGAIN and other choices; the words of another command; none."""
+    match words:
+        case ():
+            return Remedy(text)
+        case [first] if first == RESUME:
+            return Remedy(text, f"trainwiz runs resume {place.run}" if place.run else None)
+        case [first, *choices] if first == AGAIN:
+            # A plan where the run's own choices are not known.
+            again = place.settings.again
+            words = (*again, *choices, "--yes") if again else ("plan", *choices)
+    return Remedy(text, shlex.join(["trainwiz", *words]))
 
 
-def remedies_for(cause: Cause, place: Place, said: str = "") -> tuple[Remedy, ...]:
-    """The best first. `said`: the sentence of a diagnosis with what was raised."""
+def remedies_for(cause: Cause, place: Evidence, during: str | None = None, said: str = "") -> tuple[Remedy, ...]:
+    """The best first. `place`: the run that they are for; `said`: the sentence of a diagnosis with what was raised."""
     rows = [row[1:] for row in ERRORS if cause == "python_error" and re.search(row[0], said)]
     rows += REMEDIES.get(cause, ())
-    of_settings = _OF_SETTINGS[cause](place) if cause in _OF_SETTINGS else ()
-    remedies = [place.remedy(*row) for row in (*of_settings, *((tr(text), *words) for text, *words in rows))]
+    remedies = [_remedy(place, tr(text), *words) for text, *words in rows]
+    if cause == "cuda_oom" and during == "evaluation":
+        text = tr("Evaluate with a smaller batch.")
+        return (_remedy(place, text, AGAIN, "--set", "batch.eval_micro_batch_size=1"),)
     if cause == "node_lost":
         command = f"trainwiz export {place.run} --script" if place.run else None
         remedies.append(Remedy(tr("See the command for each node."), command))
-    return tuple(remedies)
+    of_settings = _OF_SETTINGS[cause](place.settings) if cause in _OF_SETTINGS else ()
+    return (*(_remedy(place, *row) for row in of_settings), *remedies)
 
 
 DOCTOR = (mark("Check what is missing on this machine."), "doctor")
 HARDWARE = (mark("See what the GPUs support."), "hardware")
 REMEDIES: Mapping[Cause, tuple[Row, ...]] = {
+    "cuda_oom": ((mark("See what else uses GPU memory."), "hardware"),),
     "host_oom": (
         (mark("Stream the data instead of keeping it in RAM."), AGAIN, "--set", "data.streaming=true"),
         (mark("Close other programs that use RAM, then resume."), RESUME),
@@ -443,11 +439,7 @@ def smaller_batch(settings: Settings) -> tuple[int, int] | None:
     return smaller, whole // smaller
 
 
-def _cuda_oom(place: Place) -> Iterator[Row]:
-    settings = place.settings
-    if place.during == "evaluation":
-        yield tr("Evaluate with a smaller batch."), AGAIN, "--set", "batch.eval_micro_batch_size=1"
-        return
+def _cuda_oom(settings: Settings) -> Iterator[Row]:
     if (smaller := smaller_batch(settings)) is not None:
         micro, accumulation = map(str, smaller)
         text = tr(
@@ -465,34 +457,33 @@ def _cuda_oom(place: Place) -> Iterator[Row]:
     length = (settings.sequence_length or 0) // 2
     if length >= SMALLEST_LENGTH:
         yield tr("Reduce the max length to {length} tokens.", length=length), AGAIN, "--length", str(length)
-    yield tr("See what else uses GPU memory."), "hardware"
 
 
-def _fewer_workers(place: Place) -> Iterator[Row]:
-    workers = (place.settings.workers or 0) // 2
+def _fewer_workers(settings: Settings) -> Iterator[Row]:
+    workers = (settings.workers or 0) // 2
     text = tr("Use {n} loader workers.", n=workers) if workers else tr("Load the data without loader workers.")
-    if place.settings.workers != 0:
+    if settings.workers != 0:
         yield text, AGAIN, "--set", f"data.workers={workers}"
 
 
-def _nan(place: Place) -> Iterator[Row]:
-    rate = place.settings.learning_rate or 0
+def _nan(settings: Settings) -> Iterator[Row]:
+    rate = settings.learning_rate or 0
     if rate > 0:
         lower = f"{rate / 5:.1g}"
         text = tr("Train again with a lower learning rate: {rate} instead of {now}.", rate=lower, now=f"{rate:g}")
         yield text, AGAIN, "--learning-rate", lower
     else:
         yield (tr("Train again with a lower learning rate, from a checkpoint saved before this."),)
-    if place.settings.precision not in ("fp32", "tf32"):
+    if settings.precision not in ("fp32", "tf32"):
         yield tr("Use fp32."), AGAIN, "--precision", "fp32"
 
 
-def _config(place: Place) -> Iterator[Row]:
-    preview = (AGAIN, "--dry-run") if place.settings.again else ()
+def _config(settings: Settings) -> Iterator[Row]:
+    preview = (AGAIN, "--dry-run") if settings.again else ()
     yield tr("Change the setting named in that line, preview the plan, then start again."), *preview
 
 
-_OF_SETTINGS: Mapping[Cause, Callable[[Place], Iterator[Row]]] = {
+_OF_SETTINGS: Mapping[Cause, Callable[[Settings], Iterator[Row]]] = {
     "cuda_oom": _cuda_oom,
     "host_oom": _fewer_workers,
     "dataloader_worker_killed": _fewer_workers,

@@ -175,8 +175,8 @@ class _Traceback:
     ignored: bool = False
     aside: bool = False
     """Of a thread that dies with its process."""
-    chain: int = 0
     chained: bool = False
+    """What it ends in was raised while another exception was handled."""
     during: str | None = None
 
 
@@ -185,7 +185,6 @@ class LogScan:
 
     def __init__(self, source: str = "log") -> None:
         self.facts = LogFacts(source)
-        self._chain = 0
         self._progress: deque[int] = deque(maxlen=SURVIVED_AFTER)
         """Numbers of the newest lines of progress."""
         self._tracebacks: dict[int | None, _Traceback] = {}
@@ -213,7 +212,7 @@ class LogScan:
             self._see_failure(line, state)
         if state.open and not line.text[:1].isspace():
             # An exception at the start of a line ends its traceback.
-            state.open = state.ignored = state.aside = False
+            state.open = state.ignored = state.aside = state.chained = False
 
     def _behind_bar(self, line: Line) -> Line:
         """What was printed behind the progress bar of a training, which has no name before it; all where there is none."""
@@ -265,10 +264,8 @@ class LogScan:
         elif _CHAINED.match(text):
             state.chained = True
         elif TRACEBACK in text:
-            if not state.chained:
-                self._chain += 1
-                state.chain, state.during = self._chain, None
-            state.open, state.chained = True, False
+            state.open = True
+            state.during = state.during if state.chained else None
         elif state.open and _SOURCE_LINE.match(text):
             state.during = state.during or place_of_frame(text)
         else:
@@ -280,16 +277,17 @@ class LogScan:
         pattern = None if line.text[:1] in "{'\"" else pattern_of(line.text, line.is_error)
         if pattern is None and not _is_exception(line.text, state.open):
             return
-        if not state.open:
-            self._chain += 1
-        during, chain = (state.during, state.chain) if state.open else (None, self._chain)
-        aside = state.open and state.aside
+        hits, during, aside = self.facts.hits, state.during if state.open else None, state.open and state.aside
+        if state.open and state.chained:
+            # An exception that names no cause makes way for the one that was raised while it was handled.
+            before = next((hit for hit in reversed(hits) if hit.line.rank == line.rank), None)
+            if before is not None and before.cause == "python_error":
+                hits.remove(before)
         if pattern is None:
             self._goes_on = line.text.endswith(":")
-            self.facts.hits.append(Hit("python_error", "high", line, aside, during, chain))
+            hits.append(Hit("python_error", "high", line, aside, during))
         else:
-            consequence = pattern.consequence or aside
-            self.facts.hits.append(Hit(pattern.cause, pattern.confidence, line, consequence, during, chain))
+            hits.append(Hit(pattern.cause, pattern.confidence, line, pattern.consequence or aside, during))
 
     def _see_launcher(self, line: Line) -> None:
         """Signals that ended processes, and torchrun's table with the rank that failed first."""

@@ -30,7 +30,7 @@ from trainwiz.core.diagnosis.cause import (
     of_cause,
 )
 from trainwiz.core.diagnosis.diagnose import diagnose, of_metrics
-from trainwiz.core.diagnosis.patterns import Place, remedies_for
+from trainwiz.core.diagnosis.patterns import remedies_for
 from trainwiz.core.diagnosis.scan import LogScan, lines_in
 from trainwiz.core.files import open_file
 from trainwiz.core.language import tr
@@ -224,7 +224,7 @@ def settings_of(run: RunFolder) -> Settings:
 
 def diagnose_run(run: RunFolder) -> tuple[str, Diagnosis]:
     """(state of the run, why it is in it). A run that goes on has no cause but where something ails it."""
-    state, place = read_state(run), Place(name_for_commands(run.path), settings_of(run))
+    state, place = read_state(run), Evidence(name_for_commands(run.path), settings=settings_of(run))
     log_offset = state.newest.log_offset if state.newest else 0
     if state.status == "prepared":
         text = tr("Start it with its script, from its folder: bash {script}", script=LAUNCH_SH)
@@ -238,11 +238,11 @@ def diagnose_run(run: RunFolder) -> tuple[str, Diagnosis]:
     elif state.is_active:
         found = _of_active(run, state, log_of(run, log_offset), place)
     else:
-        found = _of_failed(run, state, place)
+        found = _of_failed(run, state)
     return state.status, found
 
 
-def _of_active(run: RunFolder, state: RunState, log: LogFacts, place: Place) -> Diagnosis:
+def _of_active(run: RunFolder, state: RunState, log: LogFacts, place: Evidence) -> Diagnosis:
     phase, newest = read_phase(run), state.newest
     advice = advice_of(AdviceFile.of(run).read())
     said = [Proof(None, clean(item.text), ADVICE_JSONL) for item in advice if item.level in ("error", "warning")]
@@ -263,35 +263,34 @@ def _of_active(run: RunFolder, state: RunState, log: LogFacts, place: Place) -> 
     return Diagnosis(None, "high", message, tuple(said), (watch,), log.step)
 
 
-def _of_finished(state: RunState, log: LogFacts, place: Place) -> Diagnosis:
+def _of_finished(state: RunState, log: LogFacts, place: Evidence) -> Diagnosis:
     if (found := of_metrics(log)) is not None:
         text = tr("The run finished, but its loss is NaN or infinite: its weights are useless.")
         # There is nothing to resume.
-        return replace(found, message=text, remedies=remedies_for("nan_loss", replace(place, run=None)))
+        return replace(found, message=text, remedies=remedies_for("nan_loss", Evidence(settings=place.settings)))
     message = clean(state.exit.message) if state.exit else tr("The training finished.")
     proofs = (log.proof(log.finished),) if log.finished else ()
     return Diagnosis(None, "high", message, proofs, step=log.step)
 
 
-def _of_failed(run: RunFolder, state: RunState, place: Place) -> Diagnosis:
+def _of_failed(run: RunFolder, state: RunState) -> Diagnosis:
     """Failed or lost. The keeper saw what the machine no longer tells: what it recorded stands, with fresh proof."""
     newest, recorded = state.newest, state.exit
     code, log_offset = (newest.launcher_exit_code, newest.log_offset) if newest else (None, 0)
-    found = diagnose(attempt_evidence(run, read_failures(run), exit_code=code, log_offset=log_offset))
-    message = clean(recorded.message) if recorded and recorded.message else found.message
-    if recorded and recorded.cause in CAUSES and recorded.cause != "unknown":
-        if recorded.cause != found.cause:
-            cause, said = cast(Cause, recorded.cause), recorded.evidence or (message,)
-            proofs = tuple(Proof(None, clean(text), STATE_JSON) for text in said)
-            remedies = remedies_for(cause, replace(place, during=found.during))
-            found = replace(found, cause=cause, confidence="high", evidence=proofs, remedies=remedies)
+    evidence = attempt_evidence(run, read_failures(run), exit_code=code, log_offset=log_offset)
+    found = diagnose(evidence)
+    message, said = (clean(recorded.message), recorded.evidence) if recorded else (found.message, ())
+    cause = cast(Cause, recorded.cause) if recorded and recorded.cause in CAUSES else "unknown"
+    if state.status == "lost" and state.heartbeat_s is not None and state.heartbeat_s < boot_time_s():
+        message = tr("{message} The machine was restarted after that.", message=message)
+    if cause == found.cause:
         found = replace(found, message=message)
-    elif found.cause in (None, "unknown") or found.confidence == "low":
-        is_lost = state.status == "lost"
-        message = message if is_lost or found.signal is None else found.message
-        if is_lost and state.heartbeat_s is not None and state.heartbeat_s < boot_time_s():
-            message = tr("{message} The machine was restarted after that.", message=message)
-        remedies = remedies_for("unknown", place)
+    elif cause != "unknown":
+        proofs = tuple(Proof(None, clean(text), STATE_JSON) for text in said or (message,))
+        remedies = remedies_for(cause, evidence, found.during, message)
+        found = replace(found, cause=cause, confidence="high", message=message, evidence=proofs, remedies=remedies)
+    elif found.cause is None or found.confidence == "low":
+        remedies = remedies_for("unknown", evidence)
         found = replace(found, cause="unknown", confidence="low", message=message, remedies=remedies)
     if newest is not None and newest.not_retried:
         found = replace(found, evidence=(*found.evidence, Proof(None, clean(newest.not_retried), STATE_JSON)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -97,12 +97,12 @@ def _gpus(machine: Machine, tools: Tools) -> Answer:
     return Answer("missing", notes or tr("no usable GPU"), tr("See the lines below."))
 
 
-def _lost_gpus(machine: Machine) -> list[Check]:
+def _lost_gpus(machine: Machine) -> Iterator[Check]:
     remedy = tr("Reset it while no program is using it; if that fails, reboot.")
-    return [
-        Check(f"gpu_{one}", f"GPU {one}", "missing", lost, remedy, f"sudo nvidia-smi --gpu-reset -i {one}")
-        for one, lost in ((gpu.index, gpu.unavailable["gpu"]) for gpu in machine.gpus if "gpu" in gpu.unavailable)
-    ]
+    for gpu in machine.gpus:
+        if "gpu" in gpu.unavailable:
+            command = f"sudo nvidia-smi --gpu-reset -i {gpu.index}"
+            yield Check(f"gpu_{gpu.index}", f"GPU {gpu.index}", "missing", gpu.unavailable["gpu"], remedy, command)
 
 
 def _torch_cuda(machine: Machine, tools: Tools) -> Answer:
@@ -208,19 +208,19 @@ def _deepspeed(machine: Machine, tools: Tools) -> Answer:
 
 def _compiler(machine: Machine, tools: Tools) -> Answer:
     """DeepSpeed builds its CPU Adam at the first run; with a CUDA build of torch that needs CUDA's headers too."""
-    nvcc = tr("nvcc (CUDA {version} toolkit)", version=machine.torch_cuda)
-    parts = (
-        (tools.cpp_compiler is None, "g++", tools.install("g++", "gcc-c++", "gcc")),
-        (not tools.python_headers, "Python.h", tools.install("python3-dev", "python3-devel", "python")),
-        (tools.ninja is None, "ninja", training_line(machine, "[deepspeed]")),
-        (machine.torch_cuda and not tools.nvcc, nvcc, tools.install("nvidia-cuda-toolkit", "cuda-toolkit", "cuda")),
-    )
-    lacking = [(name, command) for missing, name, command in parts if missing]
+    lacking, commands = list[str](), list[str]()
+    if tools.cpp_compiler is None or not tools.python_headers:
+        lacking += [
+            name for name, there in (("g++", tools.cpp_compiler), ("Python.h", tools.python_headers)) if not there
+        ]
+        commands.append(tools.install("g++ python3-dev", "gcc-c++ python3-devel", "gcc python"))
+    if machine.torch_cuda and not tools.nvcc:
+        lacking.append(tr("nvcc (CUDA {version} toolkit)", version=machine.torch_cuda))
+        commands.append(tools.install("nvidia-cuda-toolkit", "cuda-toolkit", "cuda"))
     if not lacking:
-        return Answer("ok", f"{tools.cpp_compiler}, {tools.ninja}")
-    names = ", ".join(name for name, _ in lacking)
-    reason = tr("{lacking} not found: AdamW for offload cannot be built", lacking=names)
-    return Answer("missing", reason, tr("Install them."), " && ".join(command for _, command in lacking))
+        return Answer("ok", tools.cpp_compiler or "")
+    reason = tr("{lacking} not found: AdamW for offload cannot be built", lacking=", ".join(lacking))
+    return Answer("missing", reason, tr("Install them."), " && ".join(commands))
 
 
 def _shared_memory(machine: Machine, tools: Tools) -> Answer:
@@ -233,11 +233,8 @@ def _shared_memory(machine: Machine, tools: Tools) -> Answer:
     if size >= SMALL_SHARED_BYTES:
         return Answer("ok", tr("/dev/shm has {size}", size=_gib(size)))
     reason = tr("/dev/shm has {size}: data loader workers die with a bus error when it is full", size=_gib(size))
-    if tools.container:
-        remedy = tr("Start the container with more shared memory. Or run without data loader workers.")
-        return Answer("warning", reason, remedy, "docker run --shm-size=8g ...")
-    remedy = tr("Enlarge it. Or run without data loader workers.")
-    return Answer("warning", reason, remedy, "sudo mount -o remount,size=8G /dev/shm")
+    command = "docker run --shm-size=8g ..." if tools.container else "sudo mount -o remount,size=8G /dev/shm"
+    return Answer("warning", reason, tr("Enlarge it, or run without data loader workers."), command)
 
 
 def _disk(machine: Machine, tools: Tools) -> Answer:
@@ -286,12 +283,14 @@ CHECKS: dict[str, tuple[str, Callable[[Machine, Tools], Answer]]] = {
 """Feature -> its title and what looks at it, in the order in which they matter."""
 
 
+OF_NVIDIA = ("driver", "gpus", "torch_cuda", "tf32", "flash_attention")
+
+
 def check_machine(machine: Machine, tools: Tools) -> tuple[Check, ...]:
-    apple, checks = machine.platform == "darwin", list[Check]()
-    left_out = {"driver", "gpus", "torch_cuda", "tf32", "flash_attention"} if apple else {"mps"}
-    left_out |= set() if machine.gpus else {"gpus"}
+    checks = list[Check]()
     for feature, (title, look) in CHECKS.items():
-        if feature in left_out:
+        is_apple = machine.platform == "darwin"
+        if feature in (OF_NVIDIA if is_apple else ("mps",)) or (feature == "gpus" and not machine.gpus):
             continue
         found = look(machine, tools)
         required = feature == "libraries" or (feature == "disk" and found.status == "missing")

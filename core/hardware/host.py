@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 from trainwiz.core.catalog.gpus import find_gpu
-from trainwiz.core.hardware.machine import Gpu, GpuReading
+from trainwiz.core.hardware.machine import Gpu, Machine
 from trainwiz.core.language import tr
 
 ROOT = Path("/")
@@ -198,16 +198,16 @@ def version_tuple(version: str | None) -> tuple[int, ...]:
     return tuple(int(part) for part in parts) if all(part.isdigit() for part in parts) else ()
 
 
-def apple_gpu(machine: str, macos: str, cpu_model: str | None, memory: Memory) -> GpuReading:
-    """The GPU, or why torch's MPS cannot be used here.
+def apple_gpu(machine: str, macos: str, cpu_model: str | None, memory: Memory) -> Machine:
+    """A Machine of which only the GPU is known, or why torch's MPS cannot be used here.
 
     `machine` is what `platform.machine()` says: under Rosetta a Python for Intel says "x86_64" on an M-series Mac.
     """
     if machine != "arm64":
         why = tr("MPS needs Apple silicon and a Python built for it (this one is for Intel)")
-        return GpuReading(unavailable={"gpus": why})
+        return Machine(unavailable={"gpus": why})
     if version_tuple(macos) < OLDEST_MACOS:
-        return GpuReading(unavailable={"gpus": tr("MPS needs macOS 12.3, this is {version}", version=macos)})
+        return Machine(unavailable={"gpus": tr("MPS needs macOS 12.3, this is {version}", version=macos)})
     total = memory.total_bytes
     working_set = int(total * (UNIFIED_SHARE_SMALL if total <= SMALL_BYTES else UNIFIED_SHARE))
     spec = find_gpu(cpu_model) if cpu_model else None
@@ -218,4 +218,4 @@ def apple_gpu(machine: str, macos: str, cpu_model: str | None, memory: Memory) -
         memory_free_bytes=min(working_set, memory.available_bytes),
         catalogue_name=spec.name if spec is not None else None,
     )
-    return GpuReading((gpu,))
+    return Machine((gpu,))

@@ -50,16 +50,10 @@ def installer_of(prefix: Path, *, has_pip: bool) -> str:
     if by_uv or (not has_pip and shutil.which("uv")):
         active = os.environ.get("VIRTUAL_ENV") == str(prefix)
         return "uv pip install" if active else f"uv pip install --python {shlex.quote(str(prefix))}"
-    if _is_ours("pip"):
+    if (pip := shutil.which("pip")) and Path(pip).absolute() == Path(sys.executable).absolute().with_name("pip"):
+        # A shell here takes the program of this environment.
         return "pip install"
-    python = next((name for name in ("python3", "python") if _is_ours(name)), shlex.quote(sys.executable))
-    return f"{python} -m pip install"
-
-
-def _is_ours(name: str) -> bool:
-    """A shell here would take the program of this environment."""
-    found = shutil.which(name)
-    return found is not None and Path(found).absolute() == Path(sys.executable).absolute().with_name(name)
+    return f"{shlex.quote(sys.executable)} -m pip install"
 
 
 TORCH_INDEX = "https://download.pytorch.org/whl/"

@@ -68,15 +68,6 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True)
-class GpuReading:
-    """What the driver says. `gpus` are in NVML's order (PCI bus), the slices of a MIG card after their card."""
-
-    gpus: tuple[Gpu, ...] = ()
-    cuda_driver_version: str | None = None
-    unavailable: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class Libraries:
     """What can be imported here (found without importing it): name -> version, or None when absent."""
 

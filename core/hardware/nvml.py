@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import pynvml
 from trainwiz.core.catalog.gpus import find_gpu
-from trainwiz.core.hardware.machine import UNKNOWN_LINK, Gpu, GpuReading
+from trainwiz.core.hardware.machine import UNKNOWN_LINK, Gpu, Machine
 from trainwiz.core.language import mark, tr
 
 T = TypeVar("T")
@@ -245,18 +245,21 @@ def _values(reads: Reads, handle: Any) -> tuple[dict[str, Any], dict[str, str], 
     return values, reasons, lost
 
 
-def read_gpus() -> GpuReading:
-    """All cards and MIG slices. Without a driver the reading is empty, with the reason under `unavailable["gpus"]`."""
+def read_gpus() -> Machine:
+    """A Machine of which only the cards, in NVML's order (PCI bus) with their MIG slices behind them, are known.
+
+    Without a driver it has none, with the reason under `unavailable["gpus"]`.
+    """
     try:
         return in_time(_read_all)
     except Unreadable as error:
-        return GpuReading(unavailable={"gpus": error.reason})
+        return Machine(unavailable={"gpus": error.reason})
 
 
-def _read_all() -> GpuReading:
+def _read_all() -> Machine:
     with NvmlSession() as nvml:
         if nvml.error is not None:
-            return GpuReading(unavailable={"gpus": nvml.error})
+            return Machine(unavailable={"gpus": nvml.error})
         system, reasons, _ = _values(_OF_SYSTEM, None)
         if system.get("gpus") == 0:
             reasons["gpus"] = tr(NO_GPU)
@@ -274,7 +277,7 @@ def _read_all() -> GpuReading:
                 gpus += _read_slices(card, handle)
         links = read_links(handles)
         linked = tuple(replace(gpu, links=links.get(gpu.index, ())) if gpu.parent_uuid is None else gpu for gpu in gpus)
-        return GpuReading(linked, system.get("cuda_driver_version"), reasons)
+        return Machine(linked, cuda_driver_version=system.get("cuda_driver_version"), unavailable=reasons)
 
 
 def _unreadable(index: int, driver: str | None, reason: str, **known: Any) -> Gpu:

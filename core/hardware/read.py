@@ -32,48 +32,35 @@ class Tools:
     nvidia_cards: int = 0
     """NVIDIA graphics cards on the PCI bus, with or without a driver."""
     cpp_compiler: str | None = None
-    ninja: str | None = None
     nvcc: str | None = None
     python_headers: bool = False
     distribution: str = ""
     """ID of /etc/os-release: "ubuntu", "debian", "fedora", ..."""
     container: bool = False
 
-    def install(self, apt: str, dnf: str | None = None, pacman: str | None = None) -> str:
-        """The command that installs a system package here."""
+    def install(self, apt: str, dnf: str, pacman: str) -> str:
+        """The command that installs system packages here."""
         if self.distribution in {"fedora", "rhel", "centos", "rocky", "almalinux", "amzn"}:
-            return f"sudo dnf install {dnf or apt}"
+            return f"sudo dnf install {dnf}"
         if self.distribution in {"arch", "manjaro", "endeavouros"}:
-            return f"sudo pacman -S {pacman or dnf or apt}"
+            return f"sudo pacman -S {pacman}"
         return f"sudo apt install {apt}"
 
 
 def find_tools() -> Tools:
-    # A venv's own programs count also where the venv is not activated.
-    beside_python = Path(sys.executable).parent / "ninja"
-    release = host.text_of(host.ROOT / "etc/os-release").splitlines()
+    devices = (host.ROOT / "sys/bus/pci/devices").glob("*")
+    kinds = [(host.text_of(device / "vendor"), host.text_of(device / "class")) for device in devices]
+    release = re.search(r'^ID="?(\w+)', host.text_of(host.ROOT / "etc/os-release"), re.MULTILINE)
+    toolkits = filter(None, (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"))
+    places = [*(f"{toolkit}/bin" for toolkit in toolkits), os.environ.get("PATH", "")]
     return Tools(
-        nvidia_cards=sum(
-            host.text_of(device / "vendor").strip() == NVIDIA_VENDOR
-            and host.text_of(device / "class").startswith(DISPLAY_CLASS)
-            for device in (host.ROOT / "sys/bus/pci/devices").glob("*")
-        ),
+        nvidia_cards=sum(vendor.strip() == NVIDIA_VENDOR and kind.startswith(DISPLAY_CLASS) for vendor, kind in kinds),
         cpp_compiler=shutil.which(os.environ.get("CXX") or "g++") or shutil.which("c++"),
-        ninja=shutil.which("ninja") or (str(beside_python) if beside_python.exists() else None),
-        nvcc=_nvcc(),
+        nvcc=shutil.which("nvcc", path=os.pathsep.join(places)),
         python_headers=(Path(sysconfig.get_paths()["include"]) / "Python.h").exists(),
-        distribution=next((line.partition("=")[2].strip('"') for line in release if line.startswith("ID=")), ""),
+        distribution=release[1] if release else "",
         container=any((host.ROOT / mark).exists() for mark in (".dockerenv", "run/.containerenv")),
     )
-
-
-def _nvcc() -> str | None:
-    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
-    for folder in filter(None, (home, "/usr/local/cuda")):
-        candidate = Path(folder) / "bin" / "nvcc"
-        if candidate.exists():
-            return str(candidate)
-    return shutil.which("nvcc")
 
 
 def probe_machine(disk_path: Path | None = None, environment: Mapping[str, str] | None = None) -> Machine:
@@ -85,33 +72,33 @@ def probe_machine(disk_path: Path | None = None, environment: Mapping[str, str] 
     """
     environment = os.environ if environment is None else environment
     disk_path = Path.cwd() if disk_path is None else disk_path
-    memory, model, notes = host.read_memory(), host.cpu_model(), list[str]()
-    if memory.limited:
-        notes.append(tr("RAM is limited by a cgroup (container or batch job) to less than the machine has."))
+    memory, model = host.read_memory(), host.cpu_model()
+    notes: tuple[str, ...] = ()
     if sys.platform == "darwin":
-        reading = host.apple_gpu(platform.machine(), host.os_version(), model, memory)
-        gpus = reading.gpus
+        found = host.apple_gpu(platform.machine(), host.os_version(), model, memory)
     else:
-        reading = read_gpus()
-        gpus, cuda_notes = mark_visible([_sharing_ram(gpu, memory) for gpu in reading.gpus], environment)
-        notes += cuda_notes
+        found = read_gpus()
+        gpus, notes = mark_visible([_sharing_ram(gpu, memory) for gpu in found.gpus], environment)
+        found = replace(found, gpus=gpus)
+    if memory.limited:
+        notes = (tr("RAM is limited by a cgroup (container or batch job) to less than the machine has."), *notes)
     kind: Accelerator = "mps" if sys.platform == "darwin" else "cuda"
-    unavailable = reading.unavailable
-    if reading.cuda_driver_version is None:
+    unavailable = found.unavailable
+    if found.cuda_driver_version is None:
         unavailable.setdefault("cuda_driver_version", unavailable.get("gpus", tr("no NVIDIA driver")))
-    unavailable |= {f"gpus.{gpu.index}": gpu.unavailable["gpu"] for gpu in gpus if "gpu" in gpu.unavailable}
+    unavailable |= {f"gpus.{gpu.index}": gpu.unavailable["gpu"] for gpu in found.gpus if "gpu" in gpu.unavailable}
     torch_cuda, reason = torch_cuda_version()
     if reason is not None:
         unavailable["torch_cuda"] = reason
-    return Machine(
-        gpus=gpus,
+    return replace(
+        found,
         cpu_cores=host.count_cores(),
         ram_total_bytes=memory.total_bytes,
         ram_available_bytes=memory.available_bytes,
         disk_free_bytes=_bytes("disk_free_bytes", lambda: host.free_disk(disk_path), unavailable),
         disk_path=str(disk_path.absolute()),
         platform=sys.platform,
-        accelerator=kind if any(gpu.visible for gpu in gpus) else "cpu",
+        accelerator=kind if any(gpu.visible for gpu in found.gpus) else "cpu",
         os_version=host.os_version(),
         wsl="microsoft" in host.text_of(host.ROOT / "proc/sys/kernel/osrelease").lower(),
         cpu_model=model,
@@ -119,14 +106,12 @@ def probe_machine(disk_path: Path | None = None, environment: Mapping[str, str] 
         shared_memory_bytes=_bytes("shared_memory_bytes", lambda: shutil.disk_usage("/dev/shm").total, unavailable),
         network_interfaces=host.interfaces(),
         infiniband=host.infiniband_adapters(),
-        cuda_driver_version=reading.cuda_driver_version,
         torch_cuda=torch_cuda,
         cuda_visible_devices=environment.get(VARIABLE),
         amd_gpu=has_amd_gpu(),
         installer=find_installer(),
         libraries=find_libraries(),
-        unavailable=unavailable,
-        notes=tuple(notes),
+        notes=notes,
     )
 
 

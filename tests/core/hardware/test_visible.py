@@ -126,5 +126,5 @@ def test_apples_gpus() -> None:
     assert (gpu.name, gpu.catalogue_name, gpu.capability) == ("Apple M2 Max", "Apple M2 Max", None)
     assert (gpu.memory_total_bytes, gpu.memory_free_bytes) == (48 * GIB, 40 * GIB)
     for machine, macos, why in (("x86_64", "14.5", "for Intel"), ("arm64", "12.2", "needs macOS 12.3, this is 12.2")):
-        reading = apple_gpu(machine, macos, "Apple M1", memory)
-        assert not reading.gpus and why in reading.unavailable["gpus"]
+        found = apple_gpu(machine, macos, "Apple M1", memory)
+        assert not found.gpus and why in found.unavailable["gpus"]
