@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
+from trainwiz.core.errors import after
 from trainwiz.core.language import mark, tr
 from trainwiz.core.run.state import read_fields
 from trainwiz.core.text import objects_in, plain_text
@@ -109,7 +110,7 @@ class LogFacts:
         text = line.text.strip()
         if line.rank is not None and "rank" not in text.lower():
             text = f"rank {line.rank}: {text}"
-        return Proof(line.number or None, clean(text), self.source)
+        return Proof(line.number, clean(text), self.source)
 
 
 # Evidence: all that is known about an end, as plain values; `diagnose` reads nothing else.
@@ -259,19 +260,17 @@ def of_cause(cause: Cause, said: str = "", step: int | None = None) -> str:
     return sentence(tr("{cause} ({said})", cause=text, said=said) if said else text)
 
 
-def of_signal(signal: str, *, launcher: bool = False, kernel_told: bool = False) -> str:
+def signal_words(signal: str, *, launcher: bool = False, kernel_told: bool = False) -> str:
     """A process that a signal ended. `kernel_told`: the kernel was asked, and has not killed it for memory."""
     if launcher:
         return tr(
             "The launcher was terminated by an external {signal}; the training processes ended with it.", signal=signal
         )
-    if signal == "SIGKILL" and kernel_told:
-        return tr(
-            "A training process was terminated by an external SIGKILL; according to the kernel, lack of memory was "
-            "not the cause."
-        )
-    if signal == "SIGKILL":
-        return tr("A training process was terminated by an external SIGKILL. The usual cause is lack of RAM.")
     if signal in ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT"):
         return tr("A training process crashed in native code ({signal}).", signal=signal)
-    return tr("A training process was terminated by an external {signal}.", signal=signal)
+    said = tr("A training process was terminated by an external {signal}.", signal=signal)
+    if signal != "SIGKILL":
+        return said
+    if kernel_told:
+        return said + after(tr("According to the kernel, lack of memory was not the cause."))
+    return said + after(tr("The usual cause is lack of RAM."))

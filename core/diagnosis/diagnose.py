@@ -19,7 +19,7 @@ from trainwiz.core.diagnosis.cause import (
     Proof,
     clean,
     of_cause,
-    of_signal,
+    signal_words,
 )
 from trainwiz.core.diagnosis.patterns import pattern_of, remedies_for
 from trainwiz.core.diagnosis.scan import place_of_frame, signal_name
@@ -118,13 +118,10 @@ def _of_hit(hit: Hit, log: LogFacts) -> Suspect:
     proofs = [log.proof(line) for line in (hit.line, *others[:2])]
     if log.root is not None:
         proofs.append(log.proof(log.root))
-    others_failed = any(other.cause != hit.cause for other in log.hits)
-    is_weaker = hit.consequence and hit.confidence == "high" and others_failed
-    confidence: Confidence = "medium" if is_weaker else hit.confidence
     rank = hit.line.rank if hit.consequence else log.rank_of(hit.line)
     name, _ = own_signal(log) or (None, None)
     message = of_cause(hit.cause, hit.line.text)
-    found = Diagnosis(hit.cause, confidence, message, tuple(proofs), (), log.step, rank, name, hit.during)
+    found = Diagnosis(hit.cause, hit.confidence, message, tuple(proofs), (), log.step, rank, name, hit.during)
     return Suspect(found, hit.consequence)
 
 
@@ -146,13 +143,15 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     of_files = min((_of_failure(failure, log) for failure in by_time), key=lambda one: one.consequence, default=None)
     hit = first_hit(log)
     suspects = [one for one in (of_files, None if hit is None else _of_hit(hit, log)) if one is not None]
+    ended = own_signal(log)
+    of_signal = None if ended is None else _of_signal(*ended, evidence)
     found = (
         _of_kernel(evidence, suspects)
         or next((diagnosis for diagnosis, consequence in suspects if not consequence), None)
-        or _of_signal(evidence, weaker=False)
+        or (None if of_signal is None or of_signal.signal in OF_THE_LAUNCHER else of_signal)
         or next((diagnosis for diagnosis, _ in suspects), None)
         or of_metrics(log)
-        or _of_signal(evidence, weaker=True)
+        or of_signal
         or _of_disk(evidence)
         or _of_exit_status(evidence)
     )
@@ -179,14 +178,10 @@ def _of_kernel(evidence: Evidence, suspects: Iterable[Suspect]) -> Diagnosis | N
     return Diagnosis("host_oom", "high", of_cause("host_oom"), (Proof(None, said, KERNEL), *lines), step=step)
 
 
-def _of_signal(evidence: Evidence, *, weaker: bool) -> Diagnosis | None:
-    """A process was ended by a signal; `weaker`: also by one that the launcher sends."""
-    name, line = own_signal(evidence.log) or (None, None)
-    if name is None or line is None or (name in OF_THE_LAUNCHER and not weaker):
-        return None
+def _of_signal(name: str, line: Line, evidence: Evidence) -> Diagnosis:
     cause: Cause = "unknown"
     confidence: Confidence = "medium"
-    message = of_signal(name, kernel_told=evidence.oom_kills is not None)
+    message = signal_words(name, kernel_told=evidence.oom_kills is not None)
     if name in ("SIGINT", "SIGBUS"):
         cause = "user_stop" if name == "SIGINT" else "shared_memory"
         message = of_cause(cause, line.text)
@@ -221,18 +216,13 @@ def _of_exit_status(evidence: Evidence) -> Diagnosis:
     last = tuple(log.proof(line) for line in log.tail)
     name = signal_name(-code)
     if name is not None:
-        return Diagnosis("unknown", "medium", of_signal(name, launcher=True), last, step=log.step, signal=name)
+        return Diagnosis("unknown", "medium", signal_words(name, launcher=True), last, step=log.step, signal=name)
     if code != 0:
         message = tr("The training ended with exit code {code} and reported no reason.", code=code)
     elif evidence.exit_code == 0:
         message = tr("The training ended without reporting that it finished.")
     elif not log.tail:
         message = tr("No log was found, and nothing else shows why it ended.")
-    elif log.step is None:
-        message = tr("The log shows neither that a training finished nor why it ended.")
     else:
-        step = f"{log.step:,}"
-        message = tr(
-            "The log ends after step {step}; it shows neither that the training finished nor why it ended.", step=step
-        )
+        message = tr("The log shows neither that a training finished nor why it ended.")
     return Diagnosis("unknown", "low", message, last, step=log.step)

@@ -312,31 +312,27 @@ Row = tuple[str, ...]
 
 def _remedy(place: Evidence, text: str, *words: str) -> Remedy:
     """`words`: RESUME; AGAIN and other choices; the words of another command; none."""
-    match words:
-        case ():
-            return Remedy(text)
-        case [first] if first == RESUME:
-            return Remedy(text, f"trainwiz runs resume {place.run}" if place.run else None)
-        case [first, *choices] if first == AGAIN:
-            # A plan where the run's own choices are not known.
-            again = place.settings.again
-            words = (*again, *choices, "--yes") if again else ("plan", *choices)
-    return Remedy(text, shlex.join(["trainwiz", *words]))
+    if words == (RESUME,):
+        return Remedy(text, f"trainwiz runs resume {place.run}" if place.run else None)
+    if words[:1] == (AGAIN,):
+        # A plan where the run's own choices are not known.
+        again = place.settings.again
+        words = (*again, *words[1:], "--yes") if again else ("plan", *words[1:])
+    return Remedy(text, shlex.join(["trainwiz", *words]) if words else None)
 
 
 def remedies_for(cause: Cause, place: Evidence, during: str | None = None, said: str = "") -> tuple[Remedy, ...]:
     """The best first. `place`: the run that they are for; `said`: the sentence of a diagnosis with what was raised."""
-    rows = [row[1:] for row in ERRORS if cause == "python_error" and re.search(row[0], said)]
-    rows += REMEDIES.get(cause, ())
-    remedies = [_remedy(place, tr(text), *words) for text, *words in rows]
     if cause == "cuda_oom" and during == "evaluation":
         text = tr("Evaluate with a smaller batch.")
         return (_remedy(place, text, AGAIN, "--set", "batch.eval_micro_batch_size=1"),)
-    if cause == "node_lost":
-        command = f"trainwiz export {place.run} --script" if place.run else None
-        remedies.append(Remedy(tr("See the command for each node."), command))
-    of_settings = _OF_SETTINGS[cause](place.settings) if cause in _OF_SETTINGS else ()
-    return (*(_remedy(place, *row) for row in of_settings), *remedies)
+    rows: list[Row] = [*_OF_SETTINGS[cause](place.settings)] if cause in _OF_SETTINGS else []
+    of_error = [row[1:] for row in ERRORS if cause == "python_error" and re.search(row[0], said)]
+    rows += [(tr(text), *words) for text, *words in (*of_error, *REMEDIES.get(cause, ()))]
+    remedies = [_remedy(place, *row) for row in rows]
+    if cause == "node_lost" and place.run:
+        remedies.append(Remedy(tr("See the command for each node."), f"trainwiz export {place.run} --script"))
+    return tuple(remedies)
 
 
 DOCTOR = (mark("Check what is missing on this machine."), "doctor")
@@ -434,9 +430,8 @@ def smaller_batch(settings: Settings) -> tuple[int, int] | None:
     micro, accumulation = settings.micro_batch, settings.accumulation
     if micro is None or accumulation is None or micro < 2:
         return None
-    whole = micro * accumulation
-    smaller = next(size for size in range(micro // 2, 0, -1) if whole % size == 0)
-    return smaller, whole // smaller
+    smaller = max(size for size in range(1, micro // 2 + 1) if micro * accumulation % size == 0)
+    return smaller, micro * accumulation // smaller
 
 
 def _cuda_oom(settings: Settings) -> Iterator[Row]:
@@ -468,12 +463,8 @@ def _fewer_workers(settings: Settings) -> Iterator[Row]:
 
 def _nan(settings: Settings) -> Iterator[Row]:
     rate = settings.learning_rate or 0
-    if rate > 0:
-        lower = f"{rate / 5:.1g}"
-        text = tr("Train again with a lower learning rate: {rate} instead of {now}.", rate=lower, now=f"{rate:g}")
-        yield text, AGAIN, "--learning-rate", lower
-    else:
-        yield (tr("Train again with a lower learning rate, from a checkpoint saved before this."),)
+    lower = (AGAIN, "--learning-rate", f"{rate / 5:.1g}") if rate > 0 else ()
+    yield tr("Train again with a lower learning rate, or from a checkpoint saved before this."), *lower
     if settings.precision not in ("fp32", "tf32"):
         yield tr("Use fp32."), AGAIN, "--precision", "fp32"
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import signal
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 from trainwiz.core.diagnosis.cause import Hit, Line, LogFacts
 from trainwiz.core.diagnosis.patterns import pattern_of
@@ -91,6 +92,9 @@ TELLING_KEYS = (
     "message", "msg", "text", "log", "event", "error", "exception", "exc_info", "traceback", "stack_trace", "output",
 )  # fmt: skip
 """Of a line of JSON: the keys under which loggers keep what people read."""
+LEVEL_KEYS = ("level", "levelname", "severity")
+ERROR_LEVELS = ("error", "critical", "fatal")
+MOST_PREFIXES = 8
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\].*?(?:\x07|\x1b\\)|[ -/]*[0-~])")
 _RANK = re.compile(r"\s*\[(?:rank|default|Rank )(\d+)\]:?\s?|(?=\d{1,4}: )(\d{1,4}): ")
@@ -120,26 +124,28 @@ def lines_in(number: int, raw: str) -> Iterator[Line]:
     """What one physical line holds: one line, those of a message in JSON, or the versions of a progress bar."""
     for part in raw.split("\r")[-MOST_VERSIONS:]:
         text = _ESCAPES.sub("", part[:LONGEST])
-        said = object_in(_json_of(text))
+        said = _json_of(text)
         message = "\n".join(filter(None, (text_in(said.get(key)) for key in TELLING_KEYS)))
-        rank = next((value for key in ("rank", "local_rank") if isinstance(value := said.get(key), int)), None)
-        level = str(said.get("level") or said.get("levelname") or said.get("severity"))
-        is_error = level.lower() in ("error", "critical", "fatal")
-        for one in message.splitlines() or [text]:
-            yield line_of(number, one, rank if message else None, is_error and bool(message))
+        # As loggers of lines say it.
+        level = "ERROR " if any(str(said.get(key)).lower() in ERROR_LEVELS for key in LEVEL_KEYS) else ""
+        rank = next((f"[rank{said[key]}]: " for key in ("rank", "local_rank") if isinstance(said.get(key), int)), "")
+        for one in message.splitlines():
+            yield line_of(number, f"{level}{rank}{one}")
+        if not message:
+            yield line_of(number, text)
 
 
-def _json_of(text: str) -> object:
+def _json_of(text: str) -> Mapping[str, Any]:
     with suppress(ValueError):
-        return parse_json(text) if text.lstrip().startswith("{") else None
-    return None
+        return object_in(parse_json(text) if text.lstrip().startswith("{") else None)
+    return {}
 
 
-def line_of(number: int, text: str, rank: int | None = None, is_error: bool = False) -> Line:
+def line_of(number: int, text: str) -> Line:
     """The line without its prefixes. Indents stay: those of a traceback mean something."""
-    text = text.rstrip()
-    is_error = is_error or bool(_LEVEL.search(text[:120]))
-    for _ in range(8):
+    text, rank = text.rstrip(), None
+    is_error = _LEVEL.search(text[:120]) is not None
+    for _ in range(MOST_PREFIXES):
         of_rank = _RANK.match(text)
         found = of_rank or _BEFORE.match(text)
         if found is None:

@@ -27,7 +27,6 @@ from trainwiz.core.diagnosis.cause import (
     Remedy,
     Settings,
     clean,
-    of_cause,
 )
 from trainwiz.core.diagnosis.diagnose import diagnose, of_metrics
 from trainwiz.core.diagnosis.patterns import remedies_for
@@ -40,14 +39,13 @@ from trainwiz.core.run.attempts import (
     PHASE_JSON,
     AdviceFile,
     advice_of,
-    cause_words,
     changes_now,
     read_phase,
 )
 from trainwiz.core.run.folder import LAUNCH_SH, STATE_JSON, RunFolder, name_for_commands, read_json
 from trainwiz.core.run.lost import boot_time_s
 from trainwiz.core.run.state import RunState, read_fields, read_state
-from trainwiz.core.text import object_in, objects_in, whole_in
+from trainwiz.core.text import object_in, objects_in
 
 # A log on disk or from a pipe as facts, and what the kernel counts.
 
@@ -229,35 +227,26 @@ def diagnose_run(run: RunFolder) -> tuple[str, Diagnosis]:
     if state.status == "prepared":
         text = tr("Start it with its script, from its folder: bash {script}", script=LAUNCH_SH)
         found = Diagnosis(None, "high", tr("This run was never started."), (), (Remedy(text),))
-    elif state.status == "stopped":
-        message = clean(state.exit.message) if state.exit else of_cause("user_stop")
-        step, proof = whole_in((state.outcome or {}).get("step")), Proof(None, message, STATE_JSON)
-        found = Diagnosis("user_stop", "high", message, (proof,), remedies_for("user_stop", place), step)
     elif state.status == "finished":
         found = _of_finished(state, log_of(run, log_offset), place)
     elif state.is_active:
-        found = _of_active(run, state, log_of(run, log_offset), place)
+        found = _of_active(run, log_of(run, log_offset), place)
     else:
-        found = _of_failed(run, state)
+        found = _of_ended(run, state)
     return state.status, found
 
 
-def _of_active(run: RunFolder, state: RunState, log: LogFacts, place: Evidence) -> Diagnosis:
-    phase, newest = read_phase(run), state.newest
-    advice = advice_of(AdviceFile.of(run).read())
+def _of_active(run: RunFolder, log: LogFacts, place: Evidence) -> Diagnosis:
+    phase, advice = read_phase(run), advice_of(AdviceFile.of(run).read())
     said = [Proof(None, clean(item.text), ADVICE_JSONL) for item in advice if item.level in ("error", "warning")]
-    if newest is not None and newest.because:
-        text = tr("trainwiz started attempt {n} because {cause}", n=newest.number, cause=cause_words(newest))
-        said.insert(0, Proof(None, text, STATE_JSON))
     if phase is not None and phase.phase == "paused":
         proof = Proof(None, clean(phase.detail or phase.phase), PHASE_JSON)
         message = tr("The run is waiting: not enough disk space for a checkpoint.")
         return Diagnosis("disk_full", "high", message, (proof, *said), remedies_for("disk_full", place), phase.step)
     if (found := of_metrics(log)) is not None:
         return replace(found, evidence=(*found.evidence, *said), remedies=remedies_for("nan_loss", place))
-    words = {"starting": tr("The run is starting."), "stopping": tr("The run is stopping.")}
-    message = words.get(state.status, tr("The run is in progress."))
-    if state.status == "running" and log.step is not None:
+    message = tr("The run is in progress.")
+    if log.step is not None:
         message = tr("The run is in progress, at step {step}.", step=f"{log.step:,}")
     watch = Remedy(tr("Monitor it."), f"trainwiz monitor {place.run}")
     return Diagnosis(None, "high", message, tuple(said), (watch,), log.step)
@@ -273,14 +262,16 @@ def _of_finished(state: RunState, log: LogFacts, place: Evidence) -> Diagnosis:
     return Diagnosis(None, "high", message, proofs, step=log.step)
 
 
-def _of_failed(run: RunFolder, state: RunState) -> Diagnosis:
-    """Failed or lost. The keeper saw what the machine no longer tells: what it recorded stands, with fresh proof."""
+def _of_ended(run: RunFolder, state: RunState) -> Diagnosis:
+    """Stopped, failed or lost. The keeper saw what the machine no longer tells: what it recorded stands, with fresh proof."""
     newest, recorded = state.newest, state.exit
     code, log_offset = (newest.launcher_exit_code, newest.log_offset) if newest else (None, 0)
     evidence = attempt_evidence(run, read_failures(run), exit_code=code, log_offset=log_offset)
     found = diagnose(evidence)
     message, said = (clean(recorded.message), recorded.evidence) if recorded else (found.message, ())
-    cause = cast(Cause, recorded.cause) if recorded and recorded.cause in CAUSES else "unknown"
+    cause: Cause = "user_stop" if state.status == "stopped" else "unknown"
+    if recorded and recorded.cause in CAUSES:
+        cause = cast(Cause, recorded.cause)
     if state.status == "lost" and state.heartbeat_s is not None and state.heartbeat_s < boot_time_s():
         message = tr("{message} The machine was restarted after that.", message=message)
     if cause == found.cause:

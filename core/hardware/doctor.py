@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple
 
-from trainwiz.core.errors import after
+from trainwiz.core.hardware.host import version_tuple
 from trainwiz.core.hardware.install import NEEDED, install_line, torch_line, training_line
 from trainwiz.core.hardware.machine import GIB, Machine, describe_gpus
 from trainwiz.core.hardware.nvml import DRIVER_UPDATED, NO_LIBRARY, NOT_LOADED
@@ -115,36 +114,28 @@ def _torch_cuda(machine: Machine, tools: Tools) -> Answer:
             return Answer("missing", reason, tr(ONLY_WITH_CARD))
         remedy = tr("Until then, training runs on the CPU: install the CUDA build (several GB).")
         return Answer("missing", reason, remedy, command)
-    built = tr("built for CUDA {version}", version=machine.torch_cuda)
-    gpu, driver_cuda = weakest_gpu(machine), machine.cuda_driver_version
-    problem = None
-    if gpu is not None and gpu.capability is not None:
-        problem = _not_built_for(gpu.capability, machine.torch_cuda, machine.libraries.versions.get("torch"))
-    if problem is not None:
-        remedy = tr("Install a build that supports this GPU.")
-    elif driver_cuda is not None and _numbers(machine.torch_cuda)[0] > _numbers(driver_cuda)[0]:
-        problem = tr("the driver supports CUDA {version} at most", version=driver_cuda)
-        remedy = tr("Install a build for the driver's CUDA, or update the driver.")
-    else:
+    built, problem = tr("built for CUDA {version}", version=machine.torch_cuda), _unfit(machine, machine.torch_cuda)
+    if problem is None:
         return Answer("ok", built)
+    remedy = tr("Install a build that supports this GPU and its driver, or update the driver.")
     return Answer("missing", tr("{built}: {problem}", built=built, problem=problem), remedy, command)
 
 
-def _not_built_for(capability: tuple[int, int], cuda: str, torch: str | None) -> str | None:
-    """Why torch's wheels for `cuda` cannot use the card, or None.
+def _unfit(machine: Machine, cuda: str) -> str | None:
+    """Why torch's wheels for `cuda` cannot use the card or its driver, or None.
 
     Source: PyTorch's RELEASE.md, "CUDA support matrix": Pascal left the wheels for CUDA 12.8 with 2.8, Volta
     with 2.11; CUDA 13 has neither; Blackwell came with CUDA 12.8.
     """
-    built, oldest = _numbers(cuda), (0, 0)
-    if built >= (12, 8):
-        without_volta = built >= (13, 0) or _numbers(torch or "") >= (2, 11)
-        oldest = (7, 5) if without_volta else (7, 0)
-    sm = f"sm {capability[0]}.{capability[1]}"
-    if capability < oldest:
-        return tr("these builds do not support {sm}", sm=sm)
-    if capability >= (10, 0) and built < (12, 8):
-        return tr("{sm} needs CUDA 12.8 or later", sm=sm)
+    built, driver_cuda, gpu = version_tuple(cuda), machine.cuda_driver_version, weakest_gpu(machine)
+    if gpu is not None and gpu.capability is not None:
+        without_volta = built >= (13, 0) or version_tuple(machine.libraries.versions.get("torch")) >= (2, 11)
+        too_old = built >= (12, 8) and gpu.capability < ((7, 5) if without_volta else (7, 0))
+        too_new = built < (12, 8) and gpu.capability >= (10, 0)
+        if too_old or too_new:
+            return tr("these builds do not support sm {capability}", capability=gpu.compute_capability)
+    if driver_cuda is not None and built[:1] > version_tuple(driver_cuda)[:1]:
+        return tr("the driver supports CUDA {version} at most", version=driver_cuda)
     return None
 
 
@@ -168,17 +159,8 @@ def _flash_attention(machine: Machine, tools: Tools) -> Answer:
     if gpu is None or gpu.capability is None or gpu.capability < AMPERE:
         return Answer("missing", reason, tr("Attention uses sdpa."))
     remedy = tr("Attention uses sdpa until flash-attn is installed (building it needs nvcc and half an hour).")
-    if machine.torch_cuda is None:
-        remedy += after(tr("Install the CUDA build of torch first."))
-    return Answer(
-        "missing", reason, remedy, install_line(machine.installer, "flash-attn", options="--no-build-isolation")
-    )
-
-
-def _numbers(version: str) -> tuple[int, int]:
-    """ "12.8.1" -> (12, 8); (0, 0) where there is none."""
-    major, minor, *_ = [*(int(part) for part in re.findall(r"\d+", version)), 0, 0]
-    return major, minor
+    command = install_line(machine.installer, "flash-attn", options="--no-build-isolation")
+    return Answer("missing", reason, remedy, command)
 
 
 SMALL_SHARED_BYTES = 1 * GIB

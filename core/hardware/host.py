@@ -194,8 +194,7 @@ BF16_MACOS = (14, 0)
 
 def version_tuple(version: str | None) -> tuple[int, ...]:
     """ "14.5" -> (14, 5); () where it is not known."""
-    parts = (version or "").split(".")
-    return tuple(int(part) for part in parts) if all(part.isdigit() for part in parts) else ()
+    return tuple(int(part) for part in (version or "").split(".") if part.isdigit())
 
 
 def apple_gpu(machine: str, macos: str, cpu_model: str | None, memory: Memory) -> Machine:

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from trainwiz.core.errors import CannotRunError, Finding
+from trainwiz.core.hardware.host import text_of
 from trainwiz.core.hardware.machine import Machine, can_import
 from trainwiz.core.hardware.visible import weakest_gpu
 from trainwiz.core.language import tr
@@ -43,11 +44,7 @@ def installer_of(prefix: Path, *, has_pip: bool) -> str:
     if (prefix / "pipx_metadata.json").is_file():
         # `pipx inject` takes extras of the program itself since 2026 alone.
         return f"pipx runpip {shlex.quote(prefix.name)} install"
-    try:
-        by_uv = any(line.startswith("uv =") for line in (prefix / "pyvenv.cfg").read_text("utf-8").splitlines())
-    except OSError:
-        by_uv = False
-    if by_uv or (not has_pip and shutil.which("uv")):
+    if "\nuv = " in text_of(prefix / "pyvenv.cfg") or (not has_pip and shutil.which("uv")):
         active = os.environ.get("VIRTUAL_ENV") == str(prefix)
         return "uv pip install" if active else f"uv pip install --python {shlex.quote(str(prefix))}"
     if (pip := shutil.which("pip")) and Path(pip).absolute() == Path(sys.executable).absolute().with_name("pip"):

@@ -213,7 +213,7 @@ def torch_cuda_version() -> tuple[str | None, str | None]:
     if spec is None or spec.origin is None:
         return None, tr("torch is not installed")
     try:
-        text = (Path(spec.origin).parent / "version.py").read_text(encoding="utf-8")
+        text = Path(spec.origin).with_name("version.py").read_text(encoding="utf-8")
     except OSError as error:
         return None, tr("torch/version.py cannot be read ({reason})", reason=os_reason(error))
     built = dict(re.findall(r"^(\w+)\b[^=\n]*= *['\"]([^'\"\n]+)", text, re.MULTILINE))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -231,18 +231,18 @@ _OF_CARD: Reads = {
 """Field of Gpu -> how it is read."""
 
 
-def _values(reads: Reads, handle: Any) -> tuple[dict[str, Any], dict[str, str], str | None]:
-    """(field -> value, field -> why there is none, why the whole card is lost)."""
+def _values(reads: Reads, handle: Any) -> tuple[dict[str, Any], dict[str, str]]:
+    """(field -> value, field -> why there is none). Raises Unreadable where the whole card is lost."""
     values: dict[str, Any] = {}
     reasons: dict[str, str] = {}
-    lost = None
     for name, read in reads.items():
         try:
             values[name] = read(handle)
         except Unreadable as error:
+            if error.lost:
+                raise
             reasons[name] = error.reason
-            lost = error.reason if error.lost else lost
-    return values, reasons, lost
+    return values, reasons
 
 
 def read_gpus() -> Machine:
@@ -260,35 +260,29 @@ def _read_all() -> Machine:
     with NvmlSession() as nvml:
         if nvml.error is not None:
             return Machine(unavailable={"gpus": nvml.error})
-        system, reasons, _ = _values(_OF_SYSTEM, None)
-        if system.get("gpus") == 0:
-            reasons["gpus"] = tr(NO_GPU)
+        system, reasons = _values(_OF_SYSTEM, None)
+        count, driver = system.get("gpus", 0), system.get("driver")
+        if count == 0:
+            reasons.setdefault("gpus", tr(NO_GPU))
         gpus: list[Gpu] = []
         handles: dict[int, Any] = {}
-        for index in range(system.get("gpus", 0)):
+        for index in range(count):
             try:
                 handle = call("nvmlDeviceGetHandleByIndex", index)
-                card = _read_card(index, handle, system.get("driver"))
-            except Unreadable as error:
-                card = _unreadable(index, system.get("driver"), error.reason)
-            gpus.append(card)
-            if "gpu" not in card.unavailable:
+                gpus += _read_card(index, handle, driver)
                 handles[index] = handle
-                gpus += _read_slices(card, handle)
+            except Unreadable as error:
+                # The card is there and does not answer: it cannot be used.
+                reason = {"gpu": error.reason, "visible": error.reason}
+                gpus.append(Gpu(index, driver=driver, visible=False, unavailable=reason))
         links = read_links(handles)
         linked = tuple(replace(gpu, links=links.get(gpu.index, ())) if gpu.parent_uuid is None else gpu for gpu in gpus)
         return Machine(linked, cuda_driver_version=system.get("cuda_driver_version"), unavailable=reasons)
 
 
-def _unreadable(index: int, driver: str | None, reason: str, **known: Any) -> Gpu:
-    """A card that is there and does not answer: it cannot be used."""
-    return Gpu(index=index, driver=driver, visible=False, unavailable={"gpu": reason, "visible": reason}, **known)
-
-
-def _read_card(index: int, handle: Any, driver: str | None) -> Gpu:
-    values, reasons, lost = _values(_OF_CARD, handle)
-    if lost is not None:
-        return _unreadable(index, driver, lost, uuid=values.get("uuid"), name=values.get("name"))
+def _read_card(index: int, handle: Any, driver: str | None) -> list[Gpu]:
+    """The card, and its MIG slices behind it. Raises Unreadable where it is lost."""
+    values, reasons = _values(_OF_CARD, handle)
     spec = find_gpu(values["name"], values.get("memory_total_bytes")) if "name" in values else None
     if driver is None:
         reasons["driver"] = tr("the driver does not report its version")
@@ -296,23 +290,23 @@ def _read_card(index: int, handle: Any, driver: str | None) -> Gpu:
         reasons["catalogue_name"] = tr("this GPU is not in the GPU catalog")
     if values.get("mig") is None:
         reasons.setdefault("mig", tr("this GPU has no MIG"))
-    return Gpu(index, **values, driver=driver, catalogue_name=spec.name if spec else None, unavailable=reasons)
-
-
-def _read_slices(card: Gpu, handle: Any) -> Iterator[Gpu]:
+    card = Gpu(index, **values, driver=driver, catalogue_name=spec.name if spec else None, unavailable=reasons)
     parts = mig_handles(handle)[1] if card.mig == "enabled" else []
-    for position, part in enumerate(parts):
-        values, reasons, _ = _values(_OF_SLICE, part)
-        reasons["catalogue_name"] = tr("a MIG slice has only a share of its GPU's throughput")
-        yield Gpu(
-            card.index,
-            **{"name": card.name, **values},
-            compute_capability=card.compute_capability,
-            driver=card.driver,
-            mig=slice_profile(values.get("name")) or f"slice {position}",
-            parent_uuid=card.uuid,
-            unavailable=reasons,
-        )
+    return [card, *(_read_slice(card, part, place) for place, part in enumerate(parts))]
+
+
+def _read_slice(card: Gpu, handle: Any, place: int) -> Gpu:
+    values, reasons = _values(_OF_SLICE, handle)
+    reasons["catalogue_name"] = tr("a MIG slice has only a share of its GPU's throughput")
+    return Gpu(
+        card.index,
+        **{"name": card.name, **values},
+        compute_capability=card.compute_capability,
+        driver=card.driver,
+        mig=slice_profile(values.get("name")) or f"slice {place}",
+        parent_uuid=card.uuid,
+        unavailable=reasons,
+    )
 
 
 def slice_profile(name: str | None) -> str | None:

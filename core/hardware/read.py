@@ -8,9 +8,10 @@ import re
 import shutil
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from pathlib import Path
 
 from trainwiz.core.catalog.gpus import GIB, GpuSpec, find_gpu, gpus_called, near_gpus, spec_of
@@ -170,13 +171,14 @@ def catalogue_machine(
     RAM that is not given is taken as 64 GiB, cores as 8 for each GPU; both are then in `notes`.
     Raises UsageError with every finding: unknown name (with the near ones), missing or impossible figures.
     """
-    rates = {"tflops": tflops, "fp32_tflops": fp32_tflops, "bandwidth": bandwidth}
-    sizes = {"ram": ram_bytes, "cpu_cores": cpu_cores, "gpu_memory": gpu_memory_bytes}
-    findings = [*_bad_figures(num_gpus, capability, {**sizes, **rates})]
+    figures = {"ram": ram_bytes, "cpu_cores": cpu_cores, "gpu_memory": gpu_memory_bytes, "tflops": tflops}
+    figures |= {"fp32_tflops": fp32_tflops, "bandwidth": bandwidth}
+    findings = [*_bad_figures(num_gpus, capability, figures)]
     spec = find_gpu(gpu, gpu_memory_bytes) or find_gpu(gpu) if gpu is not None else None
     described = {"--gpu-memory": gpu_memory_bytes, "--tflops": tflops, "--capability": capability}
-    if spec is None and (num_gpus or gpu is not None):
-        findings += _not_described(gpu, [option for option, figure in described.items() if figure is None])
+    missing = tr(" and ").join(option for option, figure in described.items() if figure is None)
+    if spec is None and missing and (num_gpus or gpu is not None):
+        findings += _not_described(gpu, missing)
     if findings:
         raise UsageError(findings)
     accelerator: Accelerator = "cuda" if num_gpus else "cpu"
@@ -227,35 +229,22 @@ def _sizes(spec: GpuSpec | None, ram_bytes: int, memory_bytes: int | None) -> tu
     return total, usable or int(total * USABLE_SHARE)
 
 
-EXAMPLES = {
-    "ram": "--ram 64G", "cpu_cores": mark("a whole number"), "gpu_memory": "--gpu-memory 24G", "tflops": "--tflops 71",
-    "fp32_tflops": "--fp32-tflops 35.6", "bandwidth": "--bandwidth 936",
-}  # fmt: skip
-
-
 def _bad_figures(num_gpus: int, capability: str | None, figures: Mapping[str, float | None]) -> Iterator[Finding]:
     if not 0 <= num_gpus <= 1024:
         message = tr("The number of GPUs is {num_gpus}; set 0 to 1024 (--num-gpus N).", num_gpus=num_gpus)
         yield _finding("num_gpus", message)
     for where, value in figures.items():
-        if value is not None and not 0 < value < float("inf"):
-            said = {"where": where, "value": value, "option": tr(EXAMPLES[where])}
-            yield _finding(where, tr("{where} is {value}; set a value above 0 ({option}).", **said))
+        if value is not None and not 0 < value < inf:
+            yield _finding(where, tr("{where} is {value}; set a value above 0.", where=where, value=value))
     if capability is not None and not re.fullmatch(r"\d{1,2}\.\d", capability):
         message = tr('"{capability}" is not a compute capability. Example: 8.6.', capability=capability)
         yield _finding("capability", message)
 
 
-def _not_described(name: str | None, missing: Sequence[str]) -> Iterator[Finding]:
-    """Of a card that the catalogue does not have: it must have all of its figures, `missing` are options without one."""
-    if not missing:
-        return
-    options = tr(" and ").join(missing)
-    if name is None and len(missing) == 3:
-        yield _finding("gpu", tr("Specify the GPU to plan for (--gpu NAME), or enter its specifications manually."))
-    elif name is None:
-        message = tr("A GPU specified manually also needs {options}; or select one with --gpu.", options=options)
-        yield _finding("gpu", message)
+def _not_described(name: str | None, options: str) -> Iterator[Finding]:
+    """Of a card that the catalogue does not have: `options` are those of its figures that are not given."""
+    if name is None:
+        yield _finding("gpu", tr("Specify the GPU to plan for (--gpu NAME), or set {options} too.", options=options))
     elif called := [spec.name for spec in gpus_called(name)]:
         message = tr('"{name}" matches several GPUs. Which one: {cards}?', name=name, cards=", ".join(called))
         yield Finding("unknown_gpu", "error", "gpu", message)

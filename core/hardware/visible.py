@@ -178,12 +178,14 @@ def _can(machine: Machine, feature: str, needed: tuple[int, int]) -> tuple[bool,
     gpu = weakest_gpu(machine)
     if gpu is None:
         return False, tr("no GPU is visible")
-    card = tr("the {gpu}", gpu=gpu_label(gpu))
+    card = gpu_label(gpu)
     if gpu.capability is None:
         why = gpu.unavailable.get("compute_capability", tr("not reported"))
-        return False, tr("the compute capability of {card} is unknown ({reason})", card=card, reason=why)
-    facts = {"card": card, "capability": gpu.compute_capability, "feature": feature, "needed": "{}.{}".format(*needed)}
-    return gpu.capability >= needed, tr("{card} has compute capability {capability}; {feature} needs {needed}", **facts)
+        return False, tr("the compute capability of the {gpu} is unknown ({reason})", gpu=card, reason=why)
+    facts = {"gpu": card, "capability": gpu.compute_capability, "feature": feature, "needed": "{}.{}".format(*needed)}
+    return gpu.capability >= needed, tr(
+        "the {gpu} has compute capability {capability}; {feature} needs {needed}", **facts
+    )
 
 
 def weakest_gpu(machine: Machine) -> Gpu | None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
 
-from trainwiz.core.diagnosis.cause import Failure, of_signal
+from trainwiz.core.diagnosis.cause import Failure, signal_words
 from trainwiz.core.diagnosis.diagnose import diagnose
 from trainwiz.core.diagnosis.sources import attempt_evidence, read_failures
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, EXIT_TRAINING_FAILED
@@ -314,7 +314,7 @@ def how_it_ended(run: RunFolder, facts: Facts) -> Ended:
     if facts.launcher_exit_code == -signal.SIGINT:
         # No stop of trainwiz goes to the launcher, and its end took the training with it: as any other signal to it.
         name = signal.SIGINT.name
-        exit_ = replace(failed.exit, cause="unknown", message=of_signal(name, launcher=True))
+        exit_ = replace(failed.exit, cause="unknown", message=signal_words(name, launcher=True))
         return replace(failed, exit=exit_, killed_by=name)
     # Ctrl-C to a training process that did not yet listen: as one to a process that does.
     return Ended("stopped", _stopped(run, facts, outcome))
