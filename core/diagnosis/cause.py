@@ -122,12 +122,12 @@ OWN_ERRORS = frozenset({"UsageError", "CannotRunError", "TrainwizError"})
 class Failure:
     """What failure-rank<N>.json says."""
 
-    rank: int
-    type: str
-    message: str
-    traceback: str
-    time_s: float
-    step: int | None
+    rank: int = 0
+    type: str = "Exception"
+    message: str = ""
+    traceback: str = ""
+    time_s: float = math.inf
+    step: int | None = None
     codes: tuple[str, ...] = ()
     """Codes of the findings, where the error is one of trainwiz."""
     phase: str | None = None
@@ -142,8 +142,7 @@ class Failure:
     def from_json(cls, document: dict[str, Any]) -> Failure:
         """Takes what is there: the file may come from a process that was dying."""
         codes = [str(finding.get("code")) for finding in objects_in(document.get("findings"))]
-        unknown = {"rank": 0, "type": "Exception", "message": "", "traceback": "", "time_s": math.inf, "step": None}
-        return cls(**{**unknown, **read_fields(cls, {**document, "codes": codes})})
+        return cls(**read_fields(cls, {**document, "codes": codes}))
 
 
 @dataclass(frozen=True, slots=True)

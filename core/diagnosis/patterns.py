@@ -282,6 +282,8 @@ PATTERNS: tuple[Pattern, ...] = (
 )  # fmt: skip
 
 
+ANY_EXCEPTION = _pattern("python_error")
+"""What an exception is that speaks for no cause."""
 TELLING = re.compile(
     r"rror|xception|nterrupt|fail|kill|memory|oom|space|time|lost|bus|xid|mismatch|support|requires|bf16|flash"
     r"|module|nan|loss is|inf|shared|shm|errno|quota|signal|worker|file|cancel|closed|reset|refused|died|unhandled"

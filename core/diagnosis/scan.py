@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from trainwiz.core.diagnosis.cause import Hit, Line, LogFacts
-from trainwiz.core.diagnosis.patterns import pattern_of
+from trainwiz.core.diagnosis.patterns import ANY_EXCEPTION, pattern_of
 from trainwiz.core.text import object_in, parse_json, text_in
 
 # What a line of a log is apart from a cause: progress, metrics, an end, a signal, the place of a frame.
@@ -281,29 +281,28 @@ class LogScan:
     def _see_failure(self, line: Line, state: _Traceback) -> None:
         """Whether the line speaks for a cause, or is an exception that speaks for none."""
         pattern = None if line.text[:1] in "{'\"" else pattern_of(line.text, line.is_error)
-        if pattern is None and not _is_exception(line.text, state.open):
-            return
+        if pattern is None:
+            if not _is_exception(line.text, state.open):
+                return
+            pattern, self._goes_on = ANY_EXCEPTION, line.text.endswith(":")
         hits, during, aside = self.facts.hits, state.during if state.open else None, state.open and state.aside
         if state.open and state.chained:
             # An exception that names no cause makes way for the one that was raised while it was handled.
             before = next((hit for hit in reversed(hits) if hit.line.rank == line.rank), None)
             if before is not None and before.cause == "python_error":
                 hits.remove(before)
-        if pattern is None:
-            self._goes_on = line.text.endswith(":")
-            hits.append(Hit("python_error", "high", line, aside, during))
-        else:
-            hits.append(Hit(pattern.cause, pattern.confidence, line, pattern.consequence or aside, during))
+        hits.append(Hit(pattern.cause, pattern.confidence, line, pattern.consequence or aside, during))
 
     def _see_launcher(self, line: Line) -> None:
         """Signals that ended processes, and torchrun's table with the rank that failed first."""
         name = signal_named(line.text)
         if name is not None:
             self.facts.signals.append((name, line))
-        rank = _TABLE_RANK.match(line.text) if self._in_table else None
-        if rank is not None:
+        if ROOT_CAUSE.search(line.text):
+            self._in_table = True
+        elif self._in_table and (rank := _TABLE_RANK.match(line.text)):
+            self._in_table = False
             self.facts.root = replace(line, rank=int(rank[1]))
-        self._in_table = ROOT_CAUSE.search(line.text) is not None or (self._in_table and rank is None)
 
 
 def _is_exception(text: str, in_traceback: bool) -> bool:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
 from trainwiz.core.diagnosis.cause import (
     CAUSES,
@@ -192,7 +192,7 @@ def read_failures(run: RunFolder) -> tuple[Failure, ...]:
     return tuple(Failure.from_json(document) for document in documents if document is not None)
 
 
-def log_of(run: RunFolder, offset: int = 0) -> LogFacts:
+def log_of(run: RunFolder, offset: int) -> LogFacts:
     """Of train.log; nothing where it cannot be read."""
     try:
         return read_log(run.train_log, offset)
@@ -222,56 +222,56 @@ def settings_of(run: RunFolder) -> Settings:
 
 def diagnose_run(run: RunFolder) -> tuple[str, Diagnosis]:
     """(state of the run, why it is in it). A run that goes on has no cause but where something ails it."""
-    state, place = read_state(run), Evidence(name_for_commands(run.path), settings=settings_of(run))
-    log_offset = state.newest.log_offset if state.newest else 0
+    state = read_state(run)
+    newest = state.newest
+    code, log_offset = (newest.launcher_exit_code, newest.log_offset) if newest else (None, 0)
+    evidence = attempt_evidence(run, read_failures(run), exit_code=code, log_offset=log_offset)
     if state.status == "prepared":
         text = tr("Start it with its script, from its folder: bash {script}", script=LAUNCH_SH)
         found = Diagnosis(None, "high", tr("This run was never started."), (), (Remedy(text),))
     elif state.status == "finished":
-        found = _of_finished(state, log_of(run, log_offset), place)
+        found = _of_finished(state, evidence)
     elif state.is_active:
-        found = _of_active(run, log_of(run, log_offset), place)
+        found = _of_active(run, evidence)
     else:
-        found = _of_ended(run, state)
+        found = _of_ended(state, evidence)
     return state.status, found
 
 
-def _of_active(run: RunFolder, log: LogFacts, place: Evidence) -> Diagnosis:
-    phase, advice = read_phase(run), advice_of(AdviceFile.of(run).read())
+def _of_active(run: RunFolder, evidence: Evidence) -> Diagnosis:
+    log, phase, advice = evidence.log, read_phase(run), advice_of(AdviceFile.of(run).read())
     said = [Proof(None, clean(item.text), ADVICE_JSONL) for item in advice if item.level in ("error", "warning")]
     if phase is not None and phase.phase == "paused":
         proof = Proof(None, clean(phase.detail or phase.phase), PHASE_JSON)
         message = tr("The run is waiting: not enough disk space for a checkpoint.")
-        return Diagnosis("disk_full", "high", message, (proof, *said), remedies_for("disk_full", place), phase.step)
+        return Diagnosis("disk_full", "high", message, (proof, *said), remedies_for("disk_full", evidence), phase.step)
     if (found := of_metrics(log)) is not None:
-        return replace(found, evidence=(*found.evidence, *said), remedies=remedies_for("nan_loss", place))
+        return replace(found, evidence=(*found.evidence, *said), remedies=remedies_for("nan_loss", evidence))
     message = tr("The run is in progress.")
     if log.step is not None:
         message = tr("The run is in progress, at step {step}.", step=f"{log.step:,}")
-    watch = Remedy(tr("Monitor it."), f"trainwiz monitor {place.run}")
+    watch = Remedy(tr("Monitor it."), f"trainwiz monitor {evidence.run}")
     return Diagnosis(None, "high", message, tuple(said), (watch,), log.step)
 
 
-def _of_finished(state: RunState, log: LogFacts, place: Evidence) -> Diagnosis:
+def _of_finished(state: RunState, evidence: Evidence) -> Diagnosis:
+    log = evidence.log
     if (found := of_metrics(log)) is not None:
         text = tr("The run finished, but its loss is NaN or infinite: its weights are useless.")
         # There is nothing to resume.
-        return replace(found, message=text, remedies=remedies_for("nan_loss", Evidence(settings=place.settings)))
+        return replace(found, message=text, remedies=remedies_for("nan_loss", replace(evidence, run=None)))
     message = clean(state.exit.message) if state.exit else tr("The training finished.")
     proofs = (log.proof(log.finished),) if log.finished else ()
     return Diagnosis(None, "high", message, proofs, step=log.step)
 
 
-def _of_ended(run: RunFolder, state: RunState) -> Diagnosis:
+def _of_ended(state: RunState, evidence: Evidence) -> Diagnosis:
     """Stopped, failed or lost. The keeper saw what the machine no longer tells: what it recorded stands, with fresh proof."""
-    newest, recorded = state.newest, state.exit
-    code, log_offset = (newest.launcher_exit_code, newest.log_offset) if newest else (None, 0)
-    evidence = attempt_evidence(run, read_failures(run), exit_code=code, log_offset=log_offset)
-    found = diagnose(evidence)
+    newest, recorded, found = state.newest, state.exit, diagnose(evidence)
     message, said = (clean(recorded.message), recorded.evidence) if recorded else (found.message, ())
     cause: Cause = "user_stop" if state.status == "stopped" else "unknown"
     if recorded and recorded.cause in CAUSES:
-        cause = cast(Cause, recorded.cause)
+        cause = recorded.cause
     if state.status == "lost" and state.heartbeat_s is not None and state.heartbeat_s < boot_time_s():
         message = tr("{message} The machine was restarted after that.", message=message)
     if cause == found.cause:

@@ -49,13 +49,6 @@ class Answer(NamedTuple):
 ONLY_WITH_CARD = mark("Only needed with an NVIDIA GPU; this machine can train without it.")
 
 
-def _mps(machine: Machine, tools: Tools) -> Answer:
-    if machine.accelerator == "mps":
-        return Answer("ok", describe_gpus(machine.visible_gpus))
-    reason = machine.unavailable.get("gpus", tr("no Apple GPU"))
-    return Answer("missing", reason, tr("Install a Python build for arm64, or update macOS."))
-
-
 def _driver(machine: Machine, tools: Tools) -> Answer:
     drivers = [gpu.driver for gpu in machine.gpus if gpu.driver is not None]
     problem = machine.unavailable.get("gpus")
@@ -87,9 +80,12 @@ def _driver(machine: Machine, tools: Tools) -> Answer:
 
 
 def _gpus(machine: Machine, tools: Tools) -> Answer:
-    notes = " ".join(machine.notes)
     if machine.visible_gpus:
         return Answer("ok", describe_gpus(machine.visible_gpus))
+    if machine.platform == "darwin":
+        reason = machine.unavailable.get("gpus", tr("no Apple GPU"))
+        return Answer("missing", reason, tr("Install a Python build for arm64, or update macOS."))
+    notes = " ".join(machine.notes)
     if machine.cuda_visible_devices is not None:
         reason = notes or tr("CUDA_VISIBLE_DEVICES hides every GPU")
         return Answer("missing", reason, tr("Make the GPUs visible to programs."), "unset CUDA_VISIBLE_DEVICES")
@@ -168,9 +164,6 @@ SMALL_SHARED_BYTES = 1 * GIB
 SMALL_DISK_BYTES = 20 * GIB
 """Two checkpoints of a 650M model with its optimizer."""
 NO_DISK_BYTES = 1 * GIB
-LOW_RAM_BYTES = 15 * GIB
-"""Below this the plan starts no loader workers and streams its rows."""
-SCARCE_RAM_BYTES = 4 * GIB
 
 
 def _libraries(machine: Machine, tools: Tools) -> Answer:
@@ -212,44 +205,27 @@ def _shared_memory(machine: Machine, tools: Tools) -> Answer:
     if size is None:
         reason = machine.unavailable.get("shared_memory_bytes", tr("unknown"))
         return Answer("warning", reason, tr("Run without data loader workers."))
+    found = tr("/dev/shm has {size}", size=f"{size / GIB:.1f} GiB")
     if size >= SMALL_SHARED_BYTES:
-        return Answer("ok", tr("/dev/shm has {size}", size=_gib(size)))
-    reason = tr("/dev/shm has {size}: data loader workers die with a bus error when it is full", size=_gib(size))
+        return Answer("ok", found)
+    reason = tr("{found}: data loader workers die with a bus error when it is full", found=found)
     command = "docker run --shm-size=8g ..." if tools.container else "sudo mount -o remount,size=8G /dev/shm"
     return Answer("warning", reason, tr("Enlarge it, or run without data loader workers."), command)
 
 
 def _disk(machine: Machine, tools: Tools) -> Answer:
-    free = machine.disk_free_bytes
+    free, path = machine.disk_free_bytes, machine.disk_path
+    remedy = tr("Free space for checkpoints, or choose another output folder (--output-dir).")
     if free is None:
-        reason = machine.unavailable.get("disk_free_bytes", tr("unknown"))
-        return Answer("warning", reason, tr("Choose another output folder (--output-dir)."))
-    found = tr("{free} free at {path}", free=_gib(free), path=machine.disk_path)
-    if free < NO_DISK_BYTES:
-        return Answer("missing", found, tr("Free some space, or choose another output folder (--output-dir)."))
-    if free < SMALL_DISK_BYTES:
-        remedy = tr("Checkpoints of large models will not fit: choose another output folder (--output-dir) for them.")
-        return Answer("warning", found, remedy)
-    return Answer("ok", found)
-
-
-def _ram(machine: Machine, tools: Tools) -> Answer:
-    available, total = machine.ram_available_bytes, machine.ram_total_bytes
-    found = tr("{ram_available} of {ram_total} available", ram_available=_gib(available), ram_total=_gib(total))
-    if available < SCARCE_RAM_BYTES:
-        return Answer("warning", found, tr("Close other programs, or train a small model."))
-    if total < LOW_RAM_BYTES:
-        return Answer("warning", found, tr("Rows are streamed and no data loader workers are started."))
-    return Answer("ok", found)
-
-
-def _gib(size_bytes: int) -> str:
-    return f"{size_bytes / GIB:.1f} GiB" if size_bytes >= GIB / 10 else f"{size_bytes / 1024**2:.0f} MiB"
+        return Answer("warning", machine.unavailable.get("disk_free_bytes", tr("unknown")), remedy)
+    found = tr("{free} free at {path}", free=f"{free / GIB:.1f} GiB", path=path)
+    if free >= SMALL_DISK_BYTES:
+        return Answer("ok", found)
+    return Answer("missing" if free < NO_DISK_BYTES else "warning", found, remedy)
 
 
 CHECKS: dict[str, tuple[str, Callable[[Machine, Tools], Answer]]] = {
     "libraries": (mark("Training libraries"), _libraries),
-    "mps": (mark("Apple GPU (MPS)"), _mps),
     "driver": (mark("NVIDIA driver"), _driver),
     "gpus": ("GPUs", _gpus),
     "torch_cuda": (mark("CUDA build of torch"), _torch_cuda),
@@ -260,19 +236,17 @@ CHECKS: dict[str, tuple[str, Callable[[Machine, Tools], Answer]]] = {
     "deepspeed_compiler": (mark("Compiler for DeepSpeed"), _compiler),
     "shared_memory": (mark("Shared memory"), _shared_memory),
     "disk": (mark("Disk"), _disk),
-    "ram": (mark("RAM"), _ram),
 }
 """Feature -> its title and what looks at it, in the order in which they matter."""
 
 
-OF_NVIDIA = ("driver", "gpus", "torch_cuda", "tf32", "flash_attention")
+OF_NVIDIA = ("driver", "torch_cuda", "tf32", "flash_attention")
 
 
 def check_machine(machine: Machine, tools: Tools) -> tuple[Check, ...]:
-    checks = list[Check]()
+    checks, is_apple = list[Check](), machine.platform == "darwin"
     for feature, (title, look) in CHECKS.items():
-        is_apple = machine.platform == "darwin"
-        if feature in (OF_NVIDIA if is_apple else ("mps",)) or (feature == "gpus" and not machine.gpus):
+        if (feature in OF_NVIDIA and is_apple) or (feature == "gpus" and not machine.gpus and not is_apple):
             continue
         found = look(machine, tools)
         required = feature == "libraries" or (feature == "disk" and found.status == "missing")

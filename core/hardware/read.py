@@ -52,12 +52,11 @@ def find_tools() -> Tools:
     devices = (host.ROOT / "sys/bus/pci/devices").glob("*")
     kinds = [(host.text_of(device / "vendor"), host.text_of(device / "class")) for device in devices]
     release = re.search(r'^ID="?(\w+)', host.text_of(host.ROOT / "etc/os-release"), re.MULTILINE)
-    toolkits = filter(None, (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"))
-    places = [*(f"{toolkit}/bin" for toolkit in toolkits), os.environ.get("PATH", "")]
+    toolkit = os.environ.get("CUDA_HOME") or "/usr/local/cuda"
     return Tools(
         nvidia_cards=sum(vendor.strip() == NVIDIA_VENDOR and kind.startswith(DISPLAY_CLASS) for vendor, kind in kinds),
         cpp_compiler=shutil.which(os.environ.get("CXX") or "g++") or shutil.which("c++"),
-        nvcc=shutil.which("nvcc", path=os.pathsep.join(places)),
+        nvcc=shutil.which("nvcc", path=f"{toolkit}/bin") or shutil.which("nvcc"),
         python_headers=(Path(sysconfig.get_paths()["include"]) / "Python.h").exists(),
         distribution=release[1] if release else "",
         container=any((host.ROOT / mark).exists() for mark in (".dockerenv", "run/.containerenv")),

@@ -39,7 +39,7 @@ def _cuda_order(cards: list[Gpu], environment: Mapping[str, str], notes: list[st
     kinds = {card.name for card in cards if "gpu" not in card.unavailable}
     if environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" or len(kinds) < 2:
         return cards
-    ordered = sorted(cards, key=_slowness)
+    ordered = sorted(cards, key=_speed, reverse=True)
     if ordered != cards and not environment.get(VARIABLE, "").startswith(("GPU-", "MIG-")):
         notes.append(
             tr(
@@ -51,11 +51,10 @@ def _cuda_order(cards: list[Gpu], environment: Mapping[str, str], notes: list[st
     return ordered
 
 
-def _slowness(card: Gpu) -> tuple[float, tuple[int, int]]:
+def _speed(card: Gpu) -> tuple[float, tuple[int, int]]:
     """CUDA's own order is a heuristic that it does not publish; peak rate and capability come nearest."""
     spec = spec_of(card)
-    major, minor = card.capability or (0, 0)
-    return -(spec.fp32_flops if spec is not None else 0.0), (-major, -minor)
+    return spec.fp32_flops if spec is not None else 0.0, card.capability or (0, 0)
 
 
 def _chosen(text: str, cards: Sequence[Gpu], slices: Sequence[Gpu], notes: list[str]) -> list[Gpu]:
