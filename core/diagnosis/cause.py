@@ -243,20 +243,16 @@ def clean(text: str, limit: int = LONGEST_EVIDENCE) -> str:
     return plain_text(text.strip(), limit)
 
 
-def sentence(text: str) -> str:
-    """The text with an end."""
-    return text if text.endswith((".", "!", "?", "。", "！", "？")) else tr("{sentence}.", sentence=text)
-
-
 def of_cause(cause: Cause, said: str = "", step: int | None = None) -> str:
     """The cause in a sentence; `said` is what the framework or the exception said, `step` the last one that was made."""
     text = tr(SENTENCES[cause])
     if step is not None:
         text = tr("{cause} after step {step}", cause=text, step=step)
     if cause == "python_error":
-        return sentence(tr("{cause} with {error}", cause=text, error=clean(said)))
-    said = clean(said, LONGEST_SAID).rstrip(".")
-    return sentence(tr("{cause} ({said})", cause=text, said=said) if said else text)
+        text = tr("{cause} with {error}", cause=text, error=clean(said))
+    elif said := clean(said, LONGEST_SAID).rstrip("."):
+        text = tr("{cause} ({said})", cause=text, said=said)
+    return text if text.endswith((".", "!", "?", "。", "！", "？")) else tr("{sentence}.", sentence=text)
 
 
 def signal_words(signal: str, *, launcher: bool = False, kernel_told: bool = False) -> str:

@@ -10,39 +10,33 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 
 from trainwiz.core.diagnosis.cause import Cause, Confidence, Evidence, Remedy, Settings
 from trainwiz.core.language import mark, tr
 
 
-@dataclass(frozen=True, slots=True)
 class Pattern:
-    """`consequence`: the line may come of the failure of another process."""
+    """Expressions that speak for a cause. `consequence`: the line may come of the failure of another process."""
 
-    cause: Cause
-    expression: re.Pattern[str]
-    confidence: Confidence = "high"
-    errors_only: bool = False
-    consequence: bool = False
-
-
-def _pattern(
-    cause: Cause,
-    *expressions: str,
-    confidence: Confidence = "high",
-    errors_only: bool = False,
-    consequence: bool = False,
-) -> Pattern:
-    return Pattern(cause, re.compile("|".join(expressions), re.IGNORECASE), confidence, errors_only, consequence)
+    def __init__(
+        self,
+        cause: Cause,
+        *expressions: str,
+        confidence: Confidence = "high",
+        errors_only: bool = False,
+        consequence: bool = False,
+    ) -> None:
+        self.cause, self.confidence = cause, confidence
+        self.errors_only, self.consequence = errors_only, consequence
+        self.expression = re.compile("|".join(expressions), re.IGNORECASE)
 
 
 PARTNER = r"(?:gloo|pair\.cc|socket\.cpp|c10d|ProcessGroup|TCPStore|DistNetworkError|DistBackendError|NCCL|sendBytes|recvBytes)"
 """What a line about the connection between ranks names; a download has none of it."""
 
 PATTERNS: tuple[Pattern, ...] = (
-    _pattern(
+    Pattern(
         "shared_memory",
         r"insufficient shared memory \(shm\)",
         r"workers are out of shared memory",
@@ -54,7 +48,7 @@ PATTERNS: tuple[Pattern, ...] = (
         r"couldn't allocate shared memory segment",
         r"posix_fallocate failed.{0,80}no space",
     ),
-    _pattern(
+    Pattern(
         "shared_memory",
         r"received 0 items of ancdata",
         r"torch_shm_manager.{0,80}(?:error|failed)",
@@ -62,7 +56,7 @@ PATTERNS: tuple[Pattern, ...] = (
         confidence="medium",
         errors_only=True,
     ),
-    _pattern(
+    Pattern(
         "disk_full",
         r"no space left on device",
         r"\[errno 28\]",
@@ -74,14 +68,14 @@ PATTERNS: tuple[Pattern, ...] = (
         r"database or disk is full",
         r"node was low on resource: ephemeral-storage",
     ),
-    _pattern(
+    Pattern(
         "disk_full",
         r"PytorchStreamWriter failed writing",
         r"unexpected pos \d+ vs \d+",
         confidence="medium",
         errors_only=True,
     ),
-    _pattern(
+    Pattern(
         "host_oom",
         # Ray's exception has the name of torch's.
         r"ray\.exceptions\.OutOfMemoryError|due to the node running low on memory",
@@ -89,7 +83,7 @@ PATTERNS: tuple[Pattern, ...] = (
         r"TERM_MEMLIMIT",
         r"systemd-oomd\S*: Killed .{0,300}due to memory (?:pressure|used)",
     ),
-    _pattern(
+    Pattern(
         "cuda_oom",
         r"(?:CUDA|HIP|XPU|NPU) out of memory\. tried to allocate",
         r"MPS backend out of memory",
@@ -101,8 +95,8 @@ PATTERNS: tuple[Pattern, ...] = (
         r"(?:^|\.|\s)OutOfMemoryError\b(?!\s+Traceback)",
         r"Error out of memory at line \d+ in file",
     ),
-    _pattern("cuda_oom", r"\bCUDA out of memory\b", errors_only=True),
-    _pattern(
+    Pattern("cuda_oom", r"\bCUDA out of memory\b", errors_only=True),
+    Pattern(
         "host_oom",
         r"out of memory: killed process",
         r"\boom-kill:|\boom[-_]kill event|\bOOM Killed\b|\bOOMKilled\b(?!['\"]?\s*[:=]\s*['\"]?false)",
@@ -117,16 +111,16 @@ PATTERNS: tuple[Pattern, ...] = (
         r"^MemoryError\b|\bOutOfCpuMemoryError\b",
         r"CpuAllocator.{0,60}out of memory",
     ),
-    _pattern("host_oom", r"\bMemoryError\b(?!\.)", errors_only=True),
-    _pattern("host_oom", r"what\(\):\s+std::bad_alloc|instance of 'std::bad_alloc'", confidence="medium"),
-    _pattern(
+    Pattern("host_oom", r"\bMemoryError\b(?!\.)", errors_only=True),
+    Pattern("host_oom", r"what\(\):\s+std::bad_alloc|instance of 'std::bad_alloc'", confidence="medium"),
+    Pattern(
         "gpu_lost",
         r"\bGPU is lost\b|GPU_IS_LOST",
         r"fallen off the bus",
         r"NVRM: Xid.{0,60}: (?:79|48|94|95|119|120)\b",
         r"uncorrectable ECC error",
     ),
-    _pattern(
+    Pattern(
         "gpu_lost",
         r"CUDA error: no CUDA-capable device is detected|cudaErrorNoDevice",
         r"failed to initialize NVML: (?:unknown|GPU)|NVML.{0,40}unknown error",
@@ -134,31 +128,31 @@ PATTERNS: tuple[Pattern, ...] = (
         errors_only=True,
     ),
     # nvidia-smi says it on a line of its own, as no logger does.
-    _pattern("gpu_lost", r"^unable to determine the device handle for GPU", confidence="medium"),
-    _pattern(
+    Pattern("gpu_lost", r"^unable to determine the device handle for GPU", confidence="medium"),
+    Pattern(
         "node_lost",
         r"^Node \d+ \(.{1,120}\) was lost \(",
         r"^Node [\d, ]+ of \d+ did not (?:come|connect) within \d",
         r"^Node 0 (?:could not be reached|was unreachable) at ",
     ),
-    _pattern(
+    Pattern(
         "port_in_use",
         r"EADDRINUSE",
         r"(?:error|errno|socket|bind|listen|store).{0,160}address already in use",
         r"tried to launch distributed communication on port .{0,20} but another process is utilizing it",
         r"地址已在使用",
     ),
-    _pattern(
+    Pattern(
         "dataloader_worker_killed",
         r"dataloader worker \(pid\S* [\d, ]+\) (?:is killed by signal|exited unexpectedly)",
     ),
-    _pattern(
+    Pattern(
         "dataloader_worker_killed",
         r"one of the subprocesses has abruptly died during map operation",
         r"a (?:process in the process pool|worker process managed by the executor) was (?:terminated abruptly|unexpectedly terminated)",
         confidence="medium",
     ),
-    _pattern(
+    Pattern(
         "nan_loss",
         r"\bloss is (?:nan|inf|infinite|not finite|no longer a number)\b",
         r"non-?finite (?:training )?loss|loss (?:became|turned|went to) (?:nan|inf)",
@@ -169,7 +163,7 @@ PATTERNS: tuple[Pattern, ...] = (
         r"gradients? (?:norm )?(?:is|are|contains?) (?:nan|non-?finite|inf)\b",
         errors_only=True,
     ),
-    _pattern(
+    Pattern(
         "bf16_unsupported",
         r"setup doesn't support bf16",
         r"bf16 mixed precision (?:requires|with MPS)",
@@ -181,8 +175,8 @@ PATTERNS: tuple[Pattern, ...] = (
         r"bf16/gpu",
         errors_only=True,
     ),
-    _pattern("bf16_unsupported", r"Feature '\.bf16' requires \.target"),
-    _pattern(
+    Pattern("bf16_unsupported", r"Feature '\.bf16' requires \.target"),
+    Pattern(
         "flash_attention_missing",
         r"no module named '?flash_attn",
         r"flash_attn\S* .{0,60}undefined symbol|flash_attn\S*\.so: undefined symbol",
@@ -192,7 +186,7 @@ PATTERNS: tuple[Pattern, ...] = (
         r"flash_attn.{0,80}(?:not installed|seems to be not installed|is not available)",
         errors_only=True,
     ),
-    _pattern(
+    Pattern(
         "deepspeed_mismatch",
         r"correct the following deepspeed config values that mismatch",
         r"train_batch_size is not equal to micro_batch",
@@ -207,7 +201,7 @@ PATTERNS: tuple[Pattern, ...] = (
         r"DP world size of \d+ but the current world size is",
         errors_only=True,
     ),
-    _pattern(
+    Pattern(
         "config_mismatch",
         r"size mismatch (?:for|between saved)|error\(s\) in loading state_dict",
         r"loaded state dict (?:contains a parameter group|has a different number)",
@@ -227,11 +221,11 @@ PATTERNS: tuple[Pattern, ...] = (
         r"checkpoint.{0,60}(?:does not (?:fit|match)|incompatible)",
         errors_only=True,
     ),
-    _pattern(
+    Pattern(
         "config_mismatch",
         r": error: (?:unrecognized arguments|the following arguments are required|argument --?\w)",
     ),
-    _pattern(
+    Pattern(
         "missing_file",
         r"\bFileNotFoundError\b",
         r"no such file or directory",
@@ -244,11 +238,11 @@ PATTERNS: tuple[Pattern, ...] = (
         r"没有那个文件或目录|系统找不到指定的(?:文件|路径)",
         errors_only=True,
     ),
-    _pattern("user_stop", r"^KeyboardInterrupt\b", r"slurmstepd: error: .{0,80}CANCELLED AT (?!.* DUE TO )"),
-    _pattern("user_stop", r"got signal: 2\b"),
+    Pattern("user_stop", r"^KeyboardInterrupt\b", r"slurmstepd: error: .{0,80}CANCELLED AT (?!.* DUE TO )"),
+    Pattern("user_stop", r"got signal: 2\b"),
     # Slurm, PBS, LSF.
-    _pattern("time_limit", r"CANCELLED AT .{0,60}DUE TO TIME LIMIT", r"walltime \d+ exceeded limit", r"\bTERM_RUNLIMIT\b"),
-    _pattern(
+    Pattern("time_limit", r"CANCELLED AT .{0,60}DUE TO TIME LIMIT", r"walltime \d+ exceeded limit", r"\bTERM_RUNLIMIT\b"),
+    Pattern(
         "nccl_timeout",
         r"caught collective operation timeout",
         r"milliseconds before timing out",
@@ -263,14 +257,14 @@ PATTERNS: tuple[Pattern, ...] = (
         r"failed to connect/validate to host .{0,80}timed out",
         consequence=True,
     ),
-    _pattern(
+    Pattern(
         "nccl_error",
         r"ncclRemoteError|NCCL communicator was aborted|remote process exited",
         PARTNER + r".{0,240}(?:connection (?:was )?(?:reset|closed|refused)|broken pipe|socket closed|unexpectedly closed|failed to (?:recv|send)|pair closure)",
         r"pair closure|connection closed by (?:remote )?peer",
         consequence=True,
     ),
-    _pattern(
+    Pattern(
         "nccl_error",
         r"ncclSystemError|ncclInternalError|ncclUnhandledCudaError|ncclInvalidUsage|ncclInvalidArgument",
         r"NCCL error",
@@ -278,11 +272,11 @@ PATTERNS: tuple[Pattern, ...] = (
         r"duplicate GPU detected",
         r"NCCL WARN .{0,80}(?:failure|failed|error)",
     ),
-    _pattern("nccl_error", r"^(?:torch\.distributed\.)?Dist(?:Backend|Network)?Error\b", confidence="medium", consequence=True),
+    Pattern("nccl_error", r"^(?:torch\.distributed\.)?Dist(?:Backend|Network)?Error\b", confidence="medium", consequence=True),
 )  # fmt: skip
 
 
-ANY_EXCEPTION = _pattern("python_error")
+ANY_EXCEPTION = Pattern("python_error")
 """What an exception is that speaks for no cause."""
 TELLING = re.compile(
     r"rror|xception|nterrupt|fail|kill|memory|oom|space|time|lost|bus|xid|mismatch|support|requires|bf16|flash"

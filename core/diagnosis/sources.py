@@ -205,8 +205,8 @@ def settings_of(run: RunFolder) -> Settings:
     plan, changes = read_json(run.plan_json) or {}, changes_now(run)
     choices = [one for one in objects_in(plan.get("choices")) if isinstance(one.get("key"), str)]
     values = {one["key"]: one.get("value") for one in choices} | changes
-    yours = {one["key"] for one in choices if one.get("origin") == "you" and one["key"] != "output_dir"}
-    said_again = {key: value for key, value in values.items() if key in yours or key in changes}
+    yours = {one["key"] for one in choices if one.get("origin") == "you" and one["key"] != "output_dir"} | {*changes}
+    said_again = {key: value for key, value in values.items() if key in yours}
     profile, mode, again = plan.get("profile"), str(values.get("mode.kind")), list[str]()
     if isinstance(profile, str) or "model.name" in said_again:
         again += ["--profile", profile] if isinstance(profile, str) else []

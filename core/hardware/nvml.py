@@ -70,8 +70,8 @@ ANSWER_S = 30.0
 _hangs = False
 
 
-def in_time(read: Callable[[], T], within_s: float | None = None) -> T:
-    """What `read` gives. Raises Unreadable where the driver has not answered after `within_s` (ANSWER_S without it).
+def in_time(read: Callable[[], T], within_s: float) -> T:
+    """What `read` gives. Raises Unreadable where the driver has not answered after `within_s`.
 
     It is not asked again then.
     A driver that has lost its card may never come back from a call, and nothing can end such a call.
@@ -88,7 +88,7 @@ def in_time(read: Callable[[], T], within_s: float | None = None) -> T:
 
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
-    asking.join(ANSWER_S if within_s is None else within_s)
+    asking.join(within_s)
     if failures:
         raise failures[0]
     if not answers:
@@ -251,7 +251,7 @@ def read_gpus() -> Machine:
     Without a driver it has none, with the reason under `unavailable["gpus"]`.
     """
     try:
-        return in_time(_read_all)
+        return in_time(_read_all, ANSWER_S)
     except Unreadable as error:
         return Machine(unavailable={"gpus": error.reason})
 

@@ -150,16 +150,11 @@ def choose_precision(machine: Machine) -> tuple[str, str]:
 def choose_attention(machine: Machine) -> tuple[str, str]:
     """("flash_attention_2" | "sdpa", reason). FlashAttention-2 also wants half precision, which such cards get."""
     able, reason = _can(machine, "FlashAttention-2", AMPERE)
-    gpu = weakest_gpu(machine)
-    if not able or gpu is None:
+    if not able:
         return "sdpa", reason
     if machine.libraries.has("flash_attn"):
-        text = tr(
-            "flash-attn {version} is installed, compute capability is {capability}",
-            version=machine.libraries.versions["flash_attn"],
-            capability=gpu.compute_capability,
-        )
-        return "flash_attention_2", text
+        version = machine.libraries.versions["flash_attn"]
+        return "flash_attention_2", tr("flash-attn {version} is installed; {reason}", version=version, reason=reason)
     if machine.hypothetical:
         return "sdpa", tr("it is unknown whether flash-attn is installed on that machine; sdpa always works")
     return "sdpa", tr("flash-attn is not installed; sdpa has its own flash kernel")
