@@ -119,6 +119,8 @@ PATTERNS: tuple[Pattern, ...] = (
         r"fallen off the bus",
         r"NVRM: Xid.{0,60}: (?:79|48|94|95|119|120)\b",
         r"uncorrectable ECC error",
+        # nvidia-smi says it on a line of its own, as no logger does.
+        r"^unable to determine the device handle for GPU",
     ),
     Pattern(
         "gpu_lost",
@@ -127,8 +129,6 @@ PATTERNS: tuple[Pattern, ...] = (
         confidence="medium",
         errors_only=True,
     ),
-    # nvidia-smi says it on a line of its own, as no logger does.
-    Pattern("gpu_lost", r"^unable to determine the device handle for GPU", confidence="medium"),
     Pattern(
         "node_lost",
         r"^Node \d+ \(.{1,120}\) was lost \(",
@@ -145,12 +145,8 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern(
         "dataloader_worker_killed",
         r"dataloader worker \(pid\S* [\d, ]+\) (?:is killed by signal|exited unexpectedly)",
-    ),
-    Pattern(
-        "dataloader_worker_killed",
         r"one of the subprocesses has abruptly died during map operation",
         r"a (?:process in the process pool|worker process managed by the executor) was (?:terminated abruptly|unexpectedly terminated)",
-        confidence="medium",
     ),
     Pattern(
         "nan_loss",
@@ -238,8 +234,9 @@ PATTERNS: tuple[Pattern, ...] = (
         r"没有那个文件或目录|系统找不到指定的(?:文件|路径)",
         errors_only=True,
     ),
-    Pattern("user_stop", r"^KeyboardInterrupt\b", r"slurmstepd: error: .{0,80}CANCELLED AT (?!.* DUE TO )"),
-    Pattern("user_stop", r"got signal: 2\b"),
+    Pattern(
+        "user_stop", r"^KeyboardInterrupt\b", r"slurmstepd: error: .{0,80}CANCELLED AT (?!.* DUE TO )", r"got signal: 2\b"
+    ),
     # Slurm, PBS, LSF.
     Pattern("time_limit", r"CANCELLED AT .{0,60}DUE TO TIME LIMIT", r"walltime \d+ exceeded limit", r"\bTERM_RUNLIMIT\b"),
     Pattern(

@@ -50,12 +50,11 @@ ONLY_WITH_CARD = mark("Only needed with an NVIDIA GPU; this machine can train wi
 
 
 def _driver(machine: Machine, tools: Tools) -> Answer:
-    drivers = [gpu.driver for gpu in machine.gpus if gpu.driver is not None]
     problem = machine.unavailable.get("gpus")
-    if drivers and problem is None:
+    if problem is None:
+        driver = next((gpu.driver for gpu in machine.gpus if gpu.driver is not None), tr("unknown"))
         cuda = machine.cuda_driver_version
-        return Answer("ok", tr("version {driver}, CUDA up to {cuda}", driver=drivers[0], cuda=cuda))
-    problem = problem or tr("the driver does not report its version")
+        return Answer("ok", tr("version {driver}, CUDA up to {cuda}", driver=driver, cuda=cuda))
     by_problem = {
         tr(DRIVER_UPDATED): (tr("Reboot."), "sudo reboot"),
         tr(NOT_LOADED): (tr("Load it; if that fails, reinstall it."), "sudo modprobe nvidia"),

@@ -71,14 +71,11 @@ def install_line(installer: str, *packages: str, options: str = "") -> str:
 
 
 def training_line(machine: Machine | None = None, extra: str = "[train]") -> str:
-    """What makes this a place to train in. Without a machine, or with one that is elsewhere: by a quick look at this one."""
+    """What makes this a place to train in. Without a machine, or with one that is elsewhere: by a look at this one."""
     if machine is None or machine.hypothetical:
-        machine = Machine(
-            platform=sys.platform,
-            accelerator="cuda" if Path("/proc/driver/nvidia").exists() else "cpu",
-            amd_gpu=has_amd_gpu(),
-            installer=find_installer(),
-        )
+        from trainwiz.core.hardware.read import probe_machine
+
+        machine = probe_machine()
     build = "" if machine.libraries.has("torch") else torch_build(machine)
     if not build or machine.installer.startswith(("uv ", "uvx ")):
         return install_line(machine.installer, extra, options=f"--torch-backend {build}" if build else "")
@@ -109,10 +106,6 @@ def torch_build(machine: Machine, *, for_card: bool = False) -> str:
     capability = (8, 0) if gpu is None or gpu.capability is None else gpu.capability
     cuda = int((machine.cuda_driver_version or "13").partition(".")[0])
     return OLD_CARDS if capability < (7, 5) or (cuda < 13 and capability < (10, 0)) else ""
-
-
-def has_amd_gpu() -> bool:
-    return Path("/dev/kfd").exists()
 
 
 def _as_installed(extra: str) -> str:

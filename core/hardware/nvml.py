@@ -284,8 +284,6 @@ def _read_card(index: int, handle: Any, driver: str | None) -> list[Gpu]:
     """The card, and its MIG slices behind it. Raises Unreadable where it is lost."""
     values, reasons = _values(_OF_CARD, handle)
     spec = find_gpu(values["name"], values.get("memory_total_bytes")) if "name" in values else None
-    if driver is None:
-        reasons["driver"] = tr("the driver does not report its version")
     if spec is None:
         reasons["catalogue_name"] = tr("this GPU is not in the GPU catalog")
     if values.get("mig") is None:

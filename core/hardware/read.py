@@ -17,7 +17,7 @@ from pathlib import Path
 from trainwiz.core.catalog.gpus import GIB, GpuSpec, find_gpu, gpus_called, near_gpus, spec_of
 from trainwiz.core.errors import Finding, UsageError, after, os_reason
 from trainwiz.core.hardware import host
-from trainwiz.core.hardware.install import find_installer, has_amd_gpu
+from trainwiz.core.hardware.install import find_installer
 from trainwiz.core.hardware.machine import Accelerator, Gpu, Machine, find_libraries, torch_cuda_version
 from trainwiz.core.hardware.nvml import read_gpus
 from trainwiz.core.hardware.visible import VARIABLE, mark_visible
@@ -108,7 +108,7 @@ def probe_machine(disk_path: Path | None = None, environment: Mapping[str, str] 
         infiniband=host.infiniband_adapters(),
         torch_cuda=torch_cuda,
         cuda_visible_devices=environment.get(VARIABLE),
-        amd_gpu=has_amd_gpu(),
+        amd_gpu=Path("/dev/kfd").exists(),
         installer=find_installer(),
         libraries=find_libraries(),
         notes=notes,
