@@ -38,8 +38,6 @@ class Suspect(NamedTuple):
 
 CAUSE_OF_CODE = {"missing_data": "missing_file", "node_missing": "node_lost", "wrong_interface": "config_mismatch"}
 """Code of a finding of trainwiz's own -> the cause, where it is another word."""
-LOST_PEER = ("ConnectionResetError", "ConnectionRefusedError", "EOFError", "FileNotFoundError")
-"""What torch says of a loader worker that dies while it hands a tensor over; of a later death it says so itself."""
 PLACES: Mapping[str | None, str] = {
     "evaluating": "evaluation",
     "generating": "evaluation",
@@ -65,7 +63,8 @@ def cause_of_failure(failure: Failure, said: str) -> tuple[Cause, Confidence, bo
         met = (pattern for pattern in found if pattern.cause != "nccl_error")
         pattern = next(met, found[0]) if found[0].cause == "nccl_error" else found[0]
         return pattern.cause, pattern.confidence, pattern.consequence
-    if failure.type in LOST_PEER and "resource_sharer" in failure.traceback and "_try_get_data" in failure.traceback:
+    if "resource_sharer" in failure.traceback and "_try_get_data" in failure.traceback:
+        # A loader worker died while it handed a tensor over: torch says only that the connection was lost.
         return "dataloader_worker_killed", "high", False
     return "python_error", "high", False
 
@@ -101,8 +100,7 @@ def first_hit(log: LogFacts) -> Hit | None:
     own = [hit for hit in log.hits if not hit.consequence]
     if not own:
         # Of consequences alone: a wait that ran out comes before the connections that broke with its process.
-        order = {"nccl_timeout": 0, "nccl_error": 1}
-        return min(log.hits, key=lambda hit: (order.get(hit.cause, 2), hit.line.number), default=None)
+        return min(log.hits, key=lambda hit: (hit.cause != "nccl_timeout", hit.line.number), default=None)
     chosen = [hit for hit in own if log.root is not None and hit.line.rank == log.root.rank] or own
     first = min(chosen, key=lambda hit: hit.line.number)
     if first.cause != "nccl_error":

@@ -126,11 +126,10 @@ def lines_in(number: int, raw: str) -> Iterator[Line]:
         text = _ESCAPES.sub("", part[:LONGEST])
         said = _json_of(text)
         message = "\n".join(filter(None, (text_in(said.get(key)) for key in TELLING_KEYS)))
-        # As loggers of lines say it.
+        # As a logger of lines says it.
         level = "ERROR " if any(str(said.get(key)).lower() in ERROR_LEVELS for key in LEVEL_KEYS) else ""
-        rank = next((f"[rank{said[key]}]: " for key in ("rank", "local_rank") if isinstance(said.get(key), int)), "")
         for one in message.splitlines():
-            yield line_of(number, f"{level}{rank}{one}")
+            yield line_of(number, f"{level}{one}")
         if not message:
             yield line_of(number, text)
 

@@ -171,15 +171,18 @@ def attempt_evidence(
     oom_kills: int | None = None,
 ) -> Evidence:
     """All that the folder says about the attempt whose part of train.log begins at byte `log_offset`."""
-    try:
+    # What cannot be read says nothing.
+    log = LogFacts(source=run.train_log.name)
+    disk_free_bytes: int | None = None
+    with suppress(OSError):
+        log = read_log(run.train_log, log_offset)
+    with suppress(OSError):
         disk_free_bytes = shutil.disk_usage(run.path).free
-    except OSError:
-        disk_free_bytes = None
     return Evidence(
         run=name_for_commands(run.path),
         exit_code=exit_code,
         failures=failures,
-        log=log_of(run, log_offset),
+        log=log,
         oom_kills=oom_kills,
         disk_free_bytes=disk_free_bytes,
         settings=settings_of(run),
@@ -190,14 +193,6 @@ def read_failures(run: RunFolder) -> tuple[Failure, ...]:
     """What the training processes wrote when they died of an exception, by rank."""
     documents = (read_json(path) for path in sorted(run.path.glob("failure-rank*.json")))
     return tuple(Failure.from_json(document) for document in documents if document is not None)
-
-
-def log_of(run: RunFolder, offset: int) -> LogFacts:
-    """Of train.log; nothing where it cannot be read."""
-    try:
-        return read_log(run.train_log, offset)
-    except OSError:
-        return LogFacts(source=run.train_log.name)
 
 
 def settings_of(run: RunFolder) -> Settings:

@@ -11,7 +11,7 @@ from trainwiz.core.hardware.install import NEEDED, install_line, torch_line, tra
 from trainwiz.core.hardware.machine import GIB, Machine, describe_gpus
 from trainwiz.core.hardware.nvml import DRIVER_UPDATED, NO_LIBRARY, NOT_LOADED
 from trainwiz.core.hardware.read import Tools
-from trainwiz.core.hardware.visible import AMPERE, choose_attention, choose_precision, choose_tf32, weakest_gpu
+from trainwiz.core.hardware.visible import AMPERE, can, choose_attention, choose_precision, choose_tf32, weakest_gpu
 from trainwiz.core.language import mark, tr
 
 CheckStatus = Literal["ok", "warning", "missing"]
@@ -81,14 +81,12 @@ def _driver(machine: Machine, tools: Tools) -> Answer:
 def _gpus(machine: Machine, tools: Tools) -> Answer:
     if machine.visible_gpus:
         return Answer("ok", describe_gpus(machine.visible_gpus))
+    notes = " ".join(machine.notes) or machine.unavailable.get("gpus", tr("no usable GPU"))
     if machine.platform == "darwin":
-        reason = machine.unavailable.get("gpus", tr("no Apple GPU"))
-        return Answer("missing", reason, tr("Install a Python build for arm64, or update macOS."))
-    notes = " ".join(machine.notes)
+        return Answer("missing", notes, tr("Install a Python build for arm64, or update macOS."))
     if machine.cuda_visible_devices is not None:
-        reason = notes or tr("CUDA_VISIBLE_DEVICES hides every GPU")
-        return Answer("missing", reason, tr("Make the GPUs visible to programs."), "unset CUDA_VISIBLE_DEVICES")
-    return Answer("missing", notes or tr("no usable GPU"), tr("See the lines below."))
+        return Answer("missing", notes, tr("Make the GPUs visible to programs."), "unset CUDA_VISIBLE_DEVICES")
+    return Answer("missing", notes, tr("See the lines below."))
 
 
 def _lost_gpus(machine: Machine) -> Iterator[Check]:
@@ -147,12 +145,12 @@ def _tf32(machine: Machine, tools: Tools) -> Answer:
 
 
 def _flash_attention(machine: Machine, tools: Tools) -> Answer:
+    able, reason = can(machine, "FlashAttention-2", AMPERE)
+    if not able:
+        return Answer("missing", reason, tr("Attention uses sdpa."))
     value, reason = choose_attention(machine)
     if value == "flash_attention_2":
         return Answer("ok", reason)
-    gpu = weakest_gpu(machine)
-    if gpu is None or gpu.capability is None or gpu.capability < AMPERE:
-        return Answer("missing", reason, tr("Attention uses sdpa."))
     remedy = tr("Attention uses sdpa until flash-attn is installed (building it needs nvcc and half an hour).")
     command = install_line(machine.installer, "flash-attn", options="--no-build-isolation")
     return Answer("missing", reason, remedy, command)

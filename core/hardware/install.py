@@ -90,9 +90,8 @@ def torch_line(machine: Machine) -> str:
     if machine.installer in (UV_TOOL, UVX):
         return install_line(machine.installer, options=f"--torch-backend {build or 'auto'}")
     name = f"torch=={version}" if not build and version[:1].isdigit() else "torch"
-    again = "--reinstall" if machine.installer.startswith("uv ") else "--force-reinstall"
     where = f" --index-url {TORCH_INDEX}{build}" if build else ""
-    return f"{machine.installer} {again} {name}{where}"
+    return f"{machine.installer} --force-reinstall {name}{where}"
 
 
 def torch_build(machine: Machine, *, for_card: bool = False) -> str:

@@ -294,6 +294,6 @@ def product_rate(rates: Sequence[ProductRate], format: str, rows: float, width: 
     known = [one for one in rates if one.format == format]
     if not known:
         return None
-    weights = [(exp(-abs(log(rows / one.rows)) - 2 * abs(log(width / one.width))), one.flops_per_s) for one in known]
-    total = sum(weight for weight, _ in weights)
-    return exp(sum(weight * log(rate) for weight, rate in weights) / total)
+    weights = [exp(-abs(log(rows / one.rows)) - 2 * abs(log(width / one.width))) for one in known]
+    logs = (weight * log(one.flops_per_s) for weight, one in zip(weights, known, strict=True))
+    return exp(sum(logs) / sum(weights))

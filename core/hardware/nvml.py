@@ -26,7 +26,6 @@ NO_GPU = mark("the NVIDIA driver works but finds no GPU")
 """Reasons that code compares, in the language in use: `reason == tr(NO_GPU)`."""
 
 _REASONS: dict[int, str] = {
-    pynvml.NVML_ERROR_UNINITIALIZED: NOT_INITIALIZED,
     pynvml.NVML_ERROR_NOT_SUPPORTED: mark("this GPU does not report it"),
     pynvml.NVML_ERROR_NO_PERMISSION: mark("this user has no permission to read it"),
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED: NOT_LOADED,
@@ -56,13 +55,12 @@ def call(function: str, *arguments: Any) -> Any:
     if _hangs:
         raise Unreadable(tr(TOO_LATE))
     try:
-        value = getattr(pynvml, function)(*arguments)
+        return getattr(pynvml, function)(*arguments)
     except pynvml.NVMLError as error:
         code = int(error.value)
         raise Unreadable(tr(_REASONS[code]) if code in _REASONS else str(error), code) from None
     except (AttributeError, ValueError, TypeError, OSError) as error:
         raise Unreadable(tr("the driver's response could not be read ({error})", error=error)) from None
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 ANSWER_S = 30.0

@@ -55,7 +55,7 @@ def find_tools() -> Tools:
     toolkit = os.environ.get("CUDA_HOME") or "/usr/local/cuda"
     return Tools(
         nvidia_cards=sum(vendor.strip() == NVIDIA_VENDOR and kind.startswith(DISPLAY_CLASS) for vendor, kind in kinds),
-        cpp_compiler=shutil.which(os.environ.get("CXX") or "g++") or shutil.which("c++"),
+        cpp_compiler=shutil.which(os.environ.get("CXX") or "c++"),
         nvcc=shutil.which("nvcc", path=f"{toolkit}/bin") or shutil.which("nvcc"),
         python_headers=(Path(sysconfig.get_paths()["include"]) / "Python.h").exists(),
         distribution=release[1] if release else "",

@@ -142,14 +142,14 @@ def choose_precision(machine: Machine) -> tuple[str, str]:
         if machine.cpu_bf16 is False:
             return "fp32", tr("this CPU has no bf16 instructions, so half precision would be slower")
         return "fp32", tr("CPUs compute in fp32; trainwiz bench --choose measures whether bf16 is faster")
-    has_bf16, reason = _can(machine, "bf16", AMPERE)
-    has_half, why_not = _can(machine, "fp16", FIRST_HALF)
+    has_bf16, reason = can(machine, "bf16", AMPERE)
+    has_half, why_not = can(machine, "fp16", FIRST_HALF)
     return ("bf16" if has_bf16 else "fp16", reason) if has_half else ("fp32", why_not)
 
 
 def choose_attention(machine: Machine) -> tuple[str, str]:
     """("flash_attention_2" | "sdpa", reason). FlashAttention-2 also wants half precision, which such cards get."""
-    able, reason = _can(machine, "FlashAttention-2", AMPERE)
+    able, reason = can(machine, "FlashAttention-2", AMPERE)
     if not able:
         return "sdpa", reason
     if machine.libraries.has("flash_attn"):
@@ -161,10 +161,10 @@ def choose_attention(machine: Machine) -> tuple[str, str]:
 
 
 def choose_tf32(machine: Machine) -> tuple[bool, str]:
-    return _can(machine, "TF32", AMPERE)
+    return can(machine, "TF32", AMPERE)
 
 
-def _can(machine: Machine, feature: str, needed: tuple[int, int]) -> tuple[bool, str]:
+def can(machine: Machine, feature: str, needed: tuple[int, int]) -> tuple[bool, str]:
     """Whether the weakest card has the capability that a feature needs, and why or why not."""
     if machine.accelerator != "cuda":
         device = tr("an Apple GPU") if machine.accelerator == "mps" else tr("the CPU")
