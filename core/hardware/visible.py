@@ -79,8 +79,8 @@ def _chosen(text: str, cards: Sequence[Gpu], slices: Sequence[Gpu], notes: list[
             notes.append(tr('{variable}="{text}": "{entry}" lists a GPU twice; CUDA then shows no GPU.', **said))
             return []
         if "gpu" in gpu.unavailable:
-            lost = {"index": gpu.index, "reason": gpu.unavailable["gpu"]}
-            notes.append(tr("{variable} selects GPU {index}, but {reason}.", variable=VARIABLE, **lost))
+            why = gpu.unavailable["gpu"]
+            notes.append(tr("{variable} selects GPU {index}, but {reason}.", **said, index=gpu.index, reason=why))
         chosen.append(gpu)
     return chosen
 
@@ -90,7 +90,8 @@ def _named(entry: str, gpus: Sequence[Gpu], by_uuid: bool) -> list[Gpu]:
     if by_uuid:
         return [gpu for gpu in gpus if entry and (gpu.uuid or "").startswith(entry)]
     number = re.match(r"\s*\+?(\d+)", entry)
-    return [gpu for place, gpu in enumerate(gpus) if number is not None and place == int(number[1])]
+    place = int(number[1]) if number is not None else len(gpus)
+    return list(gpus[place : place + 1])
 
 
 def _with_mig(chosen: list[Gpu], slices: Sequence[Gpu], notes: list[str]) -> list[Gpu]:
@@ -176,9 +177,12 @@ def can(machine: Machine, feature: str, needed: tuple[int, int]) -> tuple[bool, 
     if gpu.capability is None:
         why = gpu.unavailable.get("compute_capability", tr("not reported"))
         return False, tr("the compute capability of the {gpu} is unknown ({reason})", gpu=card, reason=why)
-    facts = {"gpu": card, "capability": gpu.compute_capability, "feature": feature, "needed": "{}.{}".format(*needed)}
     return gpu.capability >= needed, tr(
-        "the {gpu} has compute capability {capability}; {feature} needs {needed}", **facts
+        "the {gpu} has compute capability {capability}; {feature} needs {needed}",
+        gpu=card,
+        capability=gpu.compute_capability,
+        feature=feature,
+        needed=".".join(map(str, needed)),
     )
 
 
