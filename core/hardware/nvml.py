@@ -52,8 +52,6 @@ class Unreadable(Exception):
 
 
 def call(function: str, *arguments: Any) -> Any:
-    if _hangs:
-        raise Unreadable(tr(TOO_LATE))
     try:
         return getattr(pynvml, function)(*arguments)
     except pynvml.NVMLError as error:
@@ -69,9 +67,8 @@ _hangs = False
 
 
 def in_time(read: Callable[[], T], within_s: float) -> T:
-    """What `read` gives. Raises Unreadable where the driver has not answered after `within_s`.
+    """What `read` gives. Raises Unreadable where the driver has not answered after `within_s`; no session is opened then.
 
-    It is not asked again then.
     A driver that has lost its card may never come back from a call, and nothing can end such a call.
     """
     global _hangs
@@ -106,6 +103,8 @@ class NvmlSession:
         if self.error is None:
             return
         try:
+            if _hangs:
+                raise Unreadable(tr(TOO_LATE))
             call("nvmlInit")
             self.error = None
         except Unreadable as error:
