@@ -463,8 +463,8 @@ def _nan(settings: Settings) -> Iterator[Row]:
 
 
 def _config(settings: Settings) -> Iterator[Row]:
-    preview = (AGAIN, "--dry-run") if settings.again else ()
-    yield tr("Change the setting named in that line, preview the plan, then start again."), *preview
+    text = tr("Change the setting named in that line, preview the plan, then start again.")
+    yield (text, AGAIN, "--dry-run") if settings.again else (text,)
 
 
 _OF_SETTINGS: Mapping[Cause, Callable[[Settings], Iterator[Row]]] = {

@@ -263,7 +263,7 @@ def _of_finished(state: RunState, evidence: Evidence) -> Diagnosis:
 def _of_ended(state: RunState, evidence: Evidence) -> Diagnosis:
     """Stopped, failed or lost. The keeper saw what the machine no longer tells: what it recorded stands, with fresh proof."""
     newest, recorded, found = state.newest, state.exit, diagnose(evidence)
-    message, said = (clean(recorded.message), recorded.evidence) if recorded else (found.message, ())
+    message = clean(recorded.message) if recorded else found.message
     cause: Cause = "user_stop" if state.status == "stopped" else "unknown"
     if recorded and recorded.cause in CAUSES:
         cause = recorded.cause
@@ -272,6 +272,7 @@ def _of_ended(state: RunState, evidence: Evidence) -> Diagnosis:
     if cause == found.cause:
         found = replace(found, message=message)
     elif cause != "unknown":
+        said = recorded.evidence if recorded else ()
         proofs = tuple(Proof(None, clean(text), STATE_JSON) for text in said or (message,))
         remedies = remedies_for(cause, evidence, found.during, message)
         found = replace(found, cause=cause, confidence="high", message=message, evidence=proofs, remedies=remedies)

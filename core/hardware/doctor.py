@@ -107,20 +107,20 @@ def _torch_cuda(machine: Machine, tools: Tools) -> Answer:
             return Answer("missing", reason, tr(ONLY_WITH_CARD))
         remedy = tr("Until then, training runs on the CPU: install the CUDA build (several GB).")
         return Answer("missing", reason, remedy, command)
-    built, problem = tr("built for CUDA {version}", version=machine.torch_cuda), _unfit(machine, machine.torch_cuda)
+    built, problem = tr("built for CUDA {version}", version=machine.torch_cuda), _unfit(machine)
     if problem is None:
         return Answer("ok", built)
     remedy = tr("Install a build that supports this GPU and its driver, or update the driver.")
     return Answer("missing", tr("{built}: {problem}", built=built, problem=problem), remedy, command)
 
 
-def _unfit(machine: Machine, cuda: str) -> str | None:
-    """Why torch's wheels for `cuda` cannot use the card or its driver, or None.
+def _unfit(machine: Machine) -> str | None:
+    """Why torch's wheels for its CUDA cannot use the card or its driver, or None.
 
     Source: PyTorch's RELEASE.md, "CUDA support matrix": Pascal left the wheels for CUDA 12.8 with 2.8, Volta
     with 2.11; CUDA 13 has neither; Blackwell came with CUDA 12.8.
     """
-    built, driver_cuda, gpu = version_tuple(cuda), machine.cuda_driver_version, weakest_gpu(machine)
+    built, driver_cuda, gpu = version_tuple(machine.torch_cuda), machine.cuda_driver_version, weakest_gpu(machine)
     if gpu is not None and gpu.capability is not None:
         without_volta = built >= (13, 0) or version_tuple(machine.libraries.versions.get("torch")) >= (2, 11)
         too_old = built >= (12, 8) and gpu.capability < ((7, 5) if without_volta else (7, 0))

@@ -95,6 +95,8 @@ class Machine:
     """Kernel release on Linux, "14.5" on macOS."""
     wsl: bool = False
     hypothetical: bool = False
+    description: str = field(init=False)
+    """One line: "1 x RTX 3080 10GB, 12 cores, 62.7 GiB RAM"."""
     cpu_model: str | None = None
     cpu_bf16: bool | None = None
     """The processor has instructions for products in bf16; None where the system does not say."""
@@ -135,15 +137,13 @@ class Machine:
         visible = (gpu for gpu in self.gpus if gpu.visible)
         return tuple(sorted(visible, key=lambda gpu: gpu.index if gpu.cuda_index is None else gpu.cuda_index))
 
-    @property
-    def description(self) -> str:
-        """One line: "1 x RTX 3080 10GB, 12 cores, 62.7 GiB RAM"."""
+    def __post_init__(self) -> None:
         cores = trn("{n} core", "{n} cores", self.cpu_cores)
         ram = tr("{size} GiB RAM", size=f"{self.ram_total_bytes / GIB:.1f}")
-        return tr(", ").join((describe_gpus(self.visible_gpus), cores, ram))
+        object.__setattr__(self, "description", tr(", ").join((describe_gpus(self.visible_gpus), cores, ram)))
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "description": self.description}
+        return asdict(self)
 
 
 GIB = 1024**3
