@@ -164,10 +164,9 @@ def catalogue_machine(
 ) -> Machine:
     """A Machine with `num_gpus` cards of one kind, all of their memory free.
 
-    Either `gpu` names a card of the catalogue, or `gpu_memory_bytes`, `tflops` (dense half precision)
-    and `capability` ("8.6") describe one; given beside a name they replace the catalogue's value, as `fp32_tflops` and
-    `bandwidth` (GB/s) do.
-    RAM that is not given is taken as 64 GiB, cores as 8 for each GPU; both are then in `notes`.
+    Either `gpu` names a card of the catalogue, or `gpu_memory_bytes`, `tflops` (dense half precision) and `capability` ("8.6")
+    describe one; beside a name they replace the catalogue's value, as `fp32_tflops` and `bandwidth` (GB/s) do.
+    RAM that is not given is taken as 64 GiB (and noted), cores as 8 for each GPU.
     Raises UsageError with every finding: unknown name (with the near ones), missing or impossible figures.
     """
     figures = {"ram": ram_bytes, "cpu_cores": cpu_cores, "gpu_memory": gpu_memory_bytes, "tflops": tflops}
@@ -183,12 +182,8 @@ def catalogue_machine(
     accelerator: Accelerator = "cuda" if num_gpus else "cpu"
     if num_gpus and spec is not None and spec.compute_capability is None:
         accelerator = "mps"
-    notes: list[str] = []
-    if ram_bytes is None:
-        shares_ram = spec is not None and (accelerator == "mps" or spec.unified)
-        ram_bytes = (spec.usable_bytes or spec.memory_bytes) if spec is not None and shares_ram else DEFAULT_RAM_BYTES
-        notes.append(tr("RAM is not specified: {ram} GiB is assumed (--ram SIZE).", ram=ram_bytes // GIB))
-    total, usable = _sizes(spec, ram_bytes, gpu_memory_bytes)
+    ram, total, usable = _sizes(spec, ram_bytes, gpu_memory_bytes)
+    assumed = tr("RAM is not specified: {ram} GiB is assumed (--ram SIZE).", ram=ram // GIB)
     card = Gpu(
         index=0,
         name=spec.name if spec is not None else gpu or tr("GPU specified manually"),
@@ -206,26 +201,26 @@ def catalogue_machine(
     return Machine(
         gpus=tuple(replace(card, index=index, cuda_index=index) for index in range(num_gpus)),
         cpu_cores=CORES_PER_GPU * max(1, num_gpus) if cpu_cores is None else cpu_cores,
-        ram_total_bytes=ram_bytes,
-        ram_available_bytes=ram_bytes,
+        ram_total_bytes=ram,
+        ram_available_bytes=ram,
         platform="darwin" if accelerator == "mps" else "linux",
         accelerator=accelerator,
         os_version="14.0" if accelerator == "mps" else None,
         hypothetical=True,
         unavailable=dict.fromkeys(UNPLANNED, tr(PLANNED)),
-        notes=tuple(notes),
+        notes=(assumed,) if ram_bytes is None else (),
     )
 
 
-def _sizes(spec: GpuSpec | None, ram_bytes: int, memory_bytes: int | None) -> tuple[int, int]:
-    """Bytes of a card's memory: (all, what CUDA or Metal gives to programs)."""
-    if spec is not None and spec.unified:
-        return ram_bytes, max(0, ram_bytes - KEPT_FOR_THE_HOST)
-    if spec is not None and spec.compute_capability is None:
-        return int(ram_bytes * host.UNIFIED_SHARE), int(ram_bytes * host.UNIFIED_SHARE)
+def _sizes(spec: GpuSpec | None, ram_bytes: int | None, memory_bytes: int | None) -> tuple[int, int, int]:
+    """Bytes of the RAM, of a card's memory, and of what CUDA or Metal gives of it to programs."""
+    if spec is not None and (spec.unified or spec.compute_capability is None):
+        ram = ram_bytes or spec.usable_bytes or spec.memory_bytes
+        share = int(ram * host.UNIFIED_SHARE)
+        return (ram, ram, max(0, ram - KEPT_FOR_THE_HOST)) if spec.unified else (ram, share, share)
     total = memory_bytes or (spec.memory_bytes if spec is not None else 0)
     usable = spec.usable_bytes if spec is not None and memory_bytes is None else None
-    return total, usable or int(total * USABLE_SHARE)
+    return ram_bytes or DEFAULT_RAM_BYTES, total, usable or int(total * USABLE_SHARE)
 
 
 def _bad_figures(num_gpus: int, capability: str | None, figures: Mapping[str, float | None]) -> Iterator[Finding]:
