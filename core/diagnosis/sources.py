@@ -45,10 +45,7 @@ from trainwiz.core.run.attempts import (
 from trainwiz.core.run.folder import LAUNCH_SH, STATE_JSON, RunFolder, name_for_commands, read_json
 from trainwiz.core.run.lost import boot_time_s
 from trainwiz.core.run.state import RunState, read_fields, read_state
-from trainwiz.core.text import object_in, objects_in
-
-# A log on disk or from a pipe as facts, and what the kernel counts.
-
+from trainwiz.core.text import object_in, objects_in, whole_in
 
 # What the kernel says about memory: the counter of its control group, where it may be read.
 
@@ -279,6 +276,9 @@ def _of_ended(state: RunState, evidence: Evidence) -> Diagnosis:
     elif found.cause is None or found.confidence == "low":
         remedies = remedies_for("unknown", evidence)
         found = replace(found, cause="unknown", confidence="low", message=message, remedies=remedies)
+    if state.status == "stopped":
+        # What the training itself said at its end; the log has only some of its steps.
+        found = replace(found, step=whole_in((state.outcome or {}).get("step")) or found.step)
     if newest is not None and newest.not_retried:
         found = replace(found, evidence=(*found.evidence, Proof(None, clean(newest.not_retried), STATE_JSON)))
     return found
