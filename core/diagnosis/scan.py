@@ -92,9 +92,7 @@ TELLING_KEYS = (
     "message", "msg", "text", "log", "event", "error", "exception", "exc_info", "traceback", "stack_trace", "output",
 )  # fmt: skip
 """Of a line of JSON: the keys under which loggers keep what people read."""
-LEVEL_KEYS = ("level", "levelname", "severity")
 ERROR_LEVELS = ("error", "critical", "fatal")
-MOST_PREFIXES = 8
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\].*?(?:\x07|\x1b\\)|[ -/]*[0-~])")
 _RANK = re.compile(r"\s*\[(?:rank|default|Rank )(\d+)\]:?\s?|(?=\d{1,4}: )(\d{1,4}): ")
@@ -127,7 +125,8 @@ def lines_in(number: int, raw: str) -> Iterator[Line]:
         said = _json_of(text)
         message = "\n".join(filter(None, (text_in(said.get(key)) for key in TELLING_KEYS)))
         # As a logger of lines says it.
-        level = "ERROR " if any(str(said.get(key)).lower() in ERROR_LEVELS for key in LEVEL_KEYS) else ""
+        levels = {str(said.get(key)).lower() for key in ("level", "levelname", "severity")}
+        level = "" if levels.isdisjoint(ERROR_LEVELS) else "ERROR "
         for one in message.splitlines():
             yield line_of(number, f"{level}{one}")
         if not message:
@@ -144,7 +143,7 @@ def line_of(number: int, text: str) -> Line:
     """The line without its prefixes. Indents stay: those of a traceback mean something."""
     text, rank = text.rstrip(), None
     is_error = _LEVEL.search(text[:120]) is not None
-    for _ in range(MOST_PREFIXES):
+    for _ in range(8):
         of_rank = _RANK.match(text)
         found = of_rank or _BEFORE.match(text)
         if found is None:
