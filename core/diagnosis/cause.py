@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
+from trainwiz.core.errors import after
 from trainwiz.core.language import mark, tr
 from trainwiz.core.run.state import read_fields
 from trainwiz.core.text import objects_in, plain_text
@@ -47,17 +49,20 @@ SENTENCES: Mapping[Cause, str] = {
     "node_lost": mark("A node of the run did not join or was lost"),
     "user_stop": mark("The training was stopped on purpose"),
     "time_limit": mark("The job reached the time limit of its scheduler"),
+    "python_error": mark("The training stopped"),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line as it was found: plain text without its prefixes."""
+    """One line of a log, without what loggers, launchers and terminals put before it."""
 
     number: int
     """From 1, counted by line feeds as an editor does."""
     text: str
     rank: int | None = None
+    is_error: bool = False
+    """An exception, or a line that its logger calls an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,36 +75,42 @@ class Hit:
     consequence: bool = False
     """It may come of the failure of another process: a lost connection, a wait without an end."""
     during: str | None = None
-    chain: int = 0
-    """Hits of one chain are of one traceback and those that followed from handling it."""
 
 
-@dataclass(frozen=True, slots=True)
+KEPT_TAIL = 5
+
+
+@dataclass(slots=True)
 class LogFacts:
     """All that `diagnose` needs of a log."""
 
     source: str = "log"
     """Name of the file, for proofs."""
     lines: int = 0
-    hits: tuple[Hit, ...] = ()
+    hits: list[Hit] = field(default_factory=list)
     """In their order; `python_error` is an exception that speaks for no other cause. What the training survived is not among them."""
-    signals: tuple[tuple[str, Line], ...] = ()
+    signals: list[tuple[str, Line]] = field(default_factory=list)
     """(name of the signal, line) of processes that were ended by one, in order."""
-    root_rank: int | None = None
-    """The rank that torchrun's table calls the first failure."""
-    root_line: Line | None = None
+    root: Line | None = None
+    """The line of torchrun's table with the rank that it calls the first failure."""
     finished: Line | None = None
     """The line that says that the training finished, where nothing was trained after it."""
     not_finite: Line | None = None
     """The last line of metrics, where its loss is NaN or infinite."""
     step: int | None = None
     """Last step that the log names."""
-    tail: tuple[Line, ...] = ()
+    tail: deque[Line] = field(default_factory=lambda: deque(maxlen=KEPT_TAIL))
     """The last lines that are not empty."""
 
+    def rank_of(self, line: Line) -> int | None:
+        """Lines without a prefix are those of the process that torchrun saw fail first, where no other is known."""
+        return self.root.rank if line.rank is None and self.root is not None else line.rank
+
     def proof(self, line: Line) -> Proof:
-        text = line.text if line.rank is None or "rank" in line.text.lower() else f"rank {line.rank}: {line.text}"
-        return Proof(line.number or None, clean(text), self.source)
+        text = line.text.strip()
+        if line.rank is not None and "rank" not in text.lower():
+            text = f"rank {line.rank}: {text}"
+        return Proof(line.number, clean(text), self.source)
 
 
 # Evidence: all that is known about an end, as plain values; `diagnose` reads nothing else.
@@ -111,12 +122,12 @@ OWN_ERRORS = frozenset({"UsageError", "CannotRunError", "TrainwizError"})
 class Failure:
     """What failure-rank<N>.json says."""
 
-    rank: int
-    type: str
-    message: str
-    traceback: str
-    time_s: float
-    step: int | None
+    rank: int = 0
+    type: str = "Exception"
+    message: str = ""
+    traceback: str = ""
+    time_s: float = math.inf
+    step: int | None = None
     codes: tuple[str, ...] = ()
     """Codes of the findings, where the error is one of trainwiz."""
     phase: str | None = None
@@ -131,8 +142,7 @@ class Failure:
     def from_json(cls, document: dict[str, Any]) -> Failure:
         """Takes what is there: the file may come from a process that was dying."""
         codes = [str(finding.get("code")) for finding in objects_in(document.get("findings"))]
-        unknown = {"rank": 0, "type": "Exception", "message": "", "traceback": "", "time_s": math.inf, "step": None}
-        return cls(**{**unknown, **read_fields(cls, {**document, "codes": codes})})
+        return cls(**read_fields(cls, {**document, "codes": codes}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,41 +243,29 @@ def clean(text: str, limit: int = LONGEST_EVIDENCE) -> str:
     return plain_text(text.strip(), limit)
 
 
-def sentence(text: str) -> str:
-    """The text with an end."""
+def of_cause(cause: Cause, said: str = "", step: int | None = None) -> str:
+    """The cause in a sentence; `said` is what the framework or the exception said, `step` the last one that was made."""
+    text = tr(SENTENCES[cause])
+    if step is not None:
+        text = tr("{cause} after step {step}", cause=text, step=step)
+    if cause == "python_error":
+        text = tr("{cause} with {error}", cause=text, error=clean(said))
+    elif said := clean(said, LONGEST_SAID).rstrip("."):
+        text = tr("{cause} ({said})", cause=text, said=said)
     return text if text.endswith((".", "!", "?", "。", "！", "？")) else tr("{sentence}.", sentence=text)
 
 
-def of_cause(cause: Cause, said: str = "", step: int | None = None) -> str:
-    """The cause in a sentence; `said` is what the framework said, `step` the last one that was made."""
-    text, said = tr(SENTENCES[cause]), clean(said, LONGEST_SAID).rstrip(".")
-    if step is None:
-        return tr("{cause} ({said}).", cause=text, said=said) if said else sentence(text)
-    if said:
-        return tr("{cause} after step {step} ({said}).", cause=text, step=step, said=said)
-    return tr("{cause} after step {step}.", cause=text, step=step)
-
-
-def of_error(error: str, step: int | None = None) -> str:
-    """An exception of the code or the data."""
-    if step is None:
-        return sentence(tr("The training stopped with {error}", error=clean(error)))
-    return sentence(tr("The training stopped after step {step} with {error}", step=step, error=clean(error)))
-
-
-def of_signal(signal: str, *, launcher: bool = False, kernel_told: bool = False) -> str:
+def signal_words(signal: str, *, launcher: bool = False, kernel_told: bool = False) -> str:
     """A process that a signal ended. `kernel_told`: the kernel was asked, and has not killed it for memory."""
     if launcher:
         return tr(
             "The launcher was terminated by an external {signal}; the training processes ended with it.", signal=signal
         )
-    if signal == "SIGKILL" and kernel_told:
-        return tr(
-            "A training process was terminated by an external SIGKILL; according to the kernel, lack of memory was "
-            "not the cause."
-        )
-    if signal == "SIGKILL":
-        return tr("A training process was terminated by an external SIGKILL. The usual cause is lack of RAM.")
     if signal in ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT"):
         return tr("A training process crashed in native code ({signal}).", signal=signal)
-    return tr("A training process was terminated by an external {signal}.", signal=signal)
+    said = tr("A training process was terminated by an external {signal}.", signal=signal)
+    if signal != "SIGKILL":
+        return said
+    if kernel_told:
+        return said + after(tr("According to the kernel, lack of memory was not the cause."))
+    return said + after(tr("The usual cause is lack of RAM."))

@@ -9,39 +9,34 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 
-from trainwiz.core.diagnosis.cause import Cause, Confidence, Remedy, Settings
+from trainwiz.core.diagnosis.cause import Cause, Confidence, Evidence, Remedy, Settings
 from trainwiz.core.language import mark, tr
 
 
-@dataclass(frozen=True, slots=True)
 class Pattern:
-    """`consequence`: the line may come of the failure of another process."""
+    """Expressions that speak for a cause. `consequence`: the line may come of the failure of another process."""
 
-    cause: Cause
-    expression: re.Pattern[str]
-    confidence: Confidence = "high"
-    errors_only: bool = False
-    consequence: bool = False
-
-
-def _pattern(
-    cause: Cause,
-    *expressions: str,
-    confidence: Confidence = "high",
-    errors_only: bool = False,
-    consequence: bool = False,
-) -> Pattern:
-    return Pattern(cause, re.compile("|".join(expressions), re.IGNORECASE), confidence, errors_only, consequence)
+    def __init__(
+        self,
+        cause: Cause,
+        *expressions: str,
+        confidence: Confidence = "high",
+        errors_only: bool = False,
+        consequence: bool = False,
+    ) -> None:
+        self.cause, self.confidence = cause, confidence
+        self.errors_only, self.consequence = errors_only, consequence
+        self.expression = re.compile("|".join(expressions), re.IGNORECASE)
 
 
 PARTNER = r"(?:gloo|pair\.cc|socket\.cpp|c10d|ProcessGroup|TCPStore|DistNetworkError|DistBackendError|NCCL|sendBytes|recvBytes)"
 """What a line about the connection between ranks names; a download has none of it."""
 
 PATTERNS: tuple[Pattern, ...] = (
-    _pattern(
+    Pattern(
         "shared_memory",
         r"insufficient shared memory \(shm\)",
         r"workers are out of shared memory",
@@ -53,7 +48,7 @@ PATTERNS: tuple[Pattern, ...] = (
         r"couldn't allocate shared memory segment",
         r"posix_fallocate failed.{0,80}no space",
     ),
-    _pattern(
+    Pattern(
         "shared_memory",
         r"received 0 items of ancdata",
         r"torch_shm_manager.{0,80}(?:error|failed)",
@@ -61,7 +56,7 @@ PATTERNS: tuple[Pattern, ...] = (
         confidence="medium",
         errors_only=True,
     ),
-    _pattern(
+    Pattern(
         "disk_full",
         r"no space left on device",
         r"\[errno 28\]",
@@ -73,14 +68,14 @@ PATTERNS: tuple[Pattern, ...] = (
         r"database or disk is full",
         r"node was low on resource: ephemeral-storage",
     ),
-    _pattern(
+    Pattern(
         "disk_full",
         r"PytorchStreamWriter failed writing",
         r"unexpected pos \d+ vs \d+",
         confidence="medium",
         errors_only=True,
     ),
-    _pattern(
+    Pattern(
         "host_oom",
         # Ray's exception has the name of torch's.
         r"ray\.exceptions\.OutOfMemoryError|due to the node running low on memory",
@@ -88,7 +83,7 @@ PATTERNS: tuple[Pattern, ...] = (
         r"TERM_MEMLIMIT",
         r"systemd-oomd\S*: Killed .{0,300}due to memory (?:pressure|used)",
     ),
-    _pattern(
+    Pattern(
         "cuda_oom",
         r"(?:CUDA|HIP|XPU|NPU) out of memory\. tried to allocate",
         r"MPS backend out of memory",
@@ -100,8 +95,8 @@ PATTERNS: tuple[Pattern, ...] = (
         r"(?:^|\.|\s)OutOfMemoryError\b(?!\s+Traceback)",
         r"Error out of memory at line \d+ in file",
     ),
-    _pattern("cuda_oom", r"\bCUDA out of memory\b", errors_only=True),
-    _pattern(
+    Pattern("cuda_oom", r"\bCUDA out of memory\b", errors_only=True),
+    Pattern(
         "host_oom",
         r"out of memory: killed process",
         r"\boom-kill:|\boom[-_]kill event|\bOOM Killed\b|\bOOMKilled\b(?!['\"]?\s*[:=]\s*['\"]?false)",
@@ -116,48 +111,44 @@ PATTERNS: tuple[Pattern, ...] = (
         r"^MemoryError\b|\bOutOfCpuMemoryError\b",
         r"CpuAllocator.{0,60}out of memory",
     ),
-    _pattern("host_oom", r"\bMemoryError\b(?!\.)", errors_only=True),
-    _pattern("host_oom", r"what\(\):\s+std::bad_alloc|instance of 'std::bad_alloc'", confidence="medium"),
-    _pattern(
+    Pattern("host_oom", r"\bMemoryError\b(?!\.)", errors_only=True),
+    Pattern("host_oom", r"what\(\):\s+std::bad_alloc|instance of 'std::bad_alloc'", confidence="medium"),
+    Pattern(
         "gpu_lost",
         r"\bGPU is lost\b|GPU_IS_LOST",
         r"fallen off the bus",
         r"NVRM: Xid.{0,60}: (?:79|48|94|95|119|120)\b",
         r"uncorrectable ECC error",
+        # nvidia-smi says it on a line of its own, as no logger does.
+        r"^unable to determine the device handle for GPU",
     ),
-    _pattern(
+    Pattern(
         "gpu_lost",
         r"CUDA error: no CUDA-capable device is detected|cudaErrorNoDevice",
         r"failed to initialize NVML: (?:unknown|GPU)|NVML.{0,40}unknown error",
         confidence="medium",
         errors_only=True,
     ),
-    # nvidia-smi says it on a line of its own, as no logger does.
-    _pattern("gpu_lost", r"^unable to determine the device handle for GPU", confidence="medium"),
-    _pattern(
+    Pattern(
         "node_lost",
         r"^Node \d+ \(.{1,120}\) was lost \(",
         r"^Node [\d, ]+ of \d+ did not (?:come|connect) within \d",
         r"^Node 0 (?:could not be reached|was unreachable) at ",
     ),
-    _pattern(
+    Pattern(
         "port_in_use",
         r"EADDRINUSE",
         r"(?:error|errno|socket|bind|listen|store).{0,160}address already in use",
         r"tried to launch distributed communication on port .{0,20} but another process is utilizing it",
         r"地址已在使用",
     ),
-    _pattern(
+    Pattern(
         "dataloader_worker_killed",
         r"dataloader worker \(pid\S* [\d, ]+\) (?:is killed by signal|exited unexpectedly)",
-    ),
-    _pattern(
-        "dataloader_worker_killed",
         r"one of the subprocesses has abruptly died during map operation",
         r"a (?:process in the process pool|worker process managed by the executor) was (?:terminated abruptly|unexpectedly terminated)",
-        confidence="medium",
     ),
-    _pattern(
+    Pattern(
         "nan_loss",
         r"\bloss is (?:nan|inf|infinite|not finite|no longer a number)\b",
         r"non-?finite (?:training )?loss|loss (?:became|turned|went to) (?:nan|inf)",
@@ -168,7 +159,7 @@ PATTERNS: tuple[Pattern, ...] = (
         r"gradients? (?:norm )?(?:is|are|contains?) (?:nan|non-?finite|inf)\b",
         errors_only=True,
     ),
-    _pattern(
+    Pattern(
         "bf16_unsupported",
         r"setup doesn't support bf16",
         r"bf16 mixed precision (?:requires|with MPS)",
@@ -180,8 +171,8 @@ PATTERNS: tuple[Pattern, ...] = (
         r"bf16/gpu",
         errors_only=True,
     ),
-    _pattern("bf16_unsupported", r"Feature '\.bf16' requires \.target"),
-    _pattern(
+    Pattern("bf16_unsupported", r"Feature '\.bf16' requires \.target"),
+    Pattern(
         "flash_attention_missing",
         r"no module named '?flash_attn",
         r"flash_attn\S* .{0,60}undefined symbol|flash_attn\S*\.so: undefined symbol",
@@ -191,7 +182,7 @@ PATTERNS: tuple[Pattern, ...] = (
         r"flash_attn.{0,80}(?:not installed|seems to be not installed|is not available)",
         errors_only=True,
     ),
-    _pattern(
+    Pattern(
         "deepspeed_mismatch",
         r"correct the following deepspeed config values that mismatch",
         r"train_batch_size is not equal to micro_batch",
@@ -206,7 +197,7 @@ PATTERNS: tuple[Pattern, ...] = (
         r"DP world size of \d+ but the current world size is",
         errors_only=True,
     ),
-    _pattern(
+    Pattern(
         "config_mismatch",
         r"size mismatch (?:for|between saved)|error\(s\) in loading state_dict",
         r"loaded state dict (?:contains a parameter group|has a different number)",
@@ -226,11 +217,11 @@ PATTERNS: tuple[Pattern, ...] = (
         r"checkpoint.{0,60}(?:does not (?:fit|match)|incompatible)",
         errors_only=True,
     ),
-    _pattern(
+    Pattern(
         "config_mismatch",
         r": error: (?:unrecognized arguments|the following arguments are required|argument --?\w)",
     ),
-    _pattern(
+    Pattern(
         "missing_file",
         r"\bFileNotFoundError\b",
         r"no such file or directory",
@@ -243,11 +234,12 @@ PATTERNS: tuple[Pattern, ...] = (
         r"没有那个文件或目录|系统找不到指定的(?:文件|路径)",
         errors_only=True,
     ),
-    _pattern("user_stop", r"^KeyboardInterrupt\b", r"slurmstepd: error: .{0,80}CANCELLED AT (?!.* DUE TO )"),
-    _pattern("user_stop", r"got signal: 2\b"),
+    Pattern(
+        "user_stop", r"^KeyboardInterrupt\b", r"slurmstepd: error: .{0,80}CANCELLED AT (?!.* DUE TO )", r"got signal: 2\b"
+    ),
     # Slurm, PBS, LSF.
-    _pattern("time_limit", r"CANCELLED AT .{0,60}DUE TO TIME LIMIT", r"walltime \d+ exceeded limit", r"\bTERM_RUNLIMIT\b"),
-    _pattern(
+    Pattern("time_limit", r"CANCELLED AT .{0,60}DUE TO TIME LIMIT", r"walltime \d+ exceeded limit", r"\bTERM_RUNLIMIT\b"),
+    Pattern(
         "nccl_timeout",
         r"caught collective operation timeout",
         r"milliseconds before timing out",
@@ -262,14 +254,14 @@ PATTERNS: tuple[Pattern, ...] = (
         r"failed to connect/validate to host .{0,80}timed out",
         consequence=True,
     ),
-    _pattern(
+    Pattern(
         "nccl_error",
         r"ncclRemoteError|NCCL communicator was aborted|remote process exited",
         PARTNER + r".{0,240}(?:connection (?:was )?(?:reset|closed|refused)|broken pipe|socket closed|unexpectedly closed|failed to (?:recv|send)|pair closure)",
         r"pair closure|connection closed by (?:remote )?peer",
         consequence=True,
     ),
-    _pattern(
+    Pattern(
         "nccl_error",
         r"ncclSystemError|ncclInternalError|ncclUnhandledCudaError|ncclInvalidUsage|ncclInvalidArgument",
         r"NCCL error",
@@ -277,8 +269,29 @@ PATTERNS: tuple[Pattern, ...] = (
         r"duplicate GPU detected",
         r"NCCL WARN .{0,80}(?:failure|failed|error)",
     ),
-    _pattern("nccl_error", r"^(?:torch\.distributed\.)?Dist(?:Backend|Network)?Error\b", confidence="medium", consequence=True),
+    Pattern("nccl_error", r"^(?:torch\.distributed\.)?Dist(?:Backend|Network)?Error\b", confidence="medium", consequence=True),
 )  # fmt: skip
+
+
+ANY_EXCEPTION = Pattern("python_error")
+"""What an exception is that speaks for no cause."""
+TELLING = re.compile(
+    r"rror|xception|nterrupt|fail|kill|memory|oom|space|time|lost|bus|xid|mismatch|support|requires|bf16|flash"
+    r"|module|nan|loss is|inf|shared|shm|errno|quota|signal|worker|file|cancel|closed|reset|refused|died|unhandled"
+    r"|abort|NCCL|ancdata|alloc|pos|duplicate|argument|strategy|cannot|can't|couldn't|incorrect|terminated|pipe"
+    r"|exclusive|exited|detected|resource|did not co|not be reached|unreachable|[\u4e00-\u9fff]",
+    re.IGNORECASE,
+)
+"""Without any of these words no pattern fits: asking is cheaper than trying them all."""
+
+
+@lru_cache(maxsize=4096)
+def pattern_of(text: str, is_error: bool) -> Pattern | None:
+    """The pattern of most trust that the text fits."""
+    if not TELLING.search(text):
+        return None
+    fitting = (known for known in PATTERNS if (is_error or not known.errors_only) and known.expression.search(text))
+    return next(fitting, None)
 
 
 # What can be done about each cause: sentences, with a command of trainwiz where there is one.
@@ -286,45 +299,39 @@ PATTERNS: tuple[Pattern, ...] = (
 SMALLEST_LENGTH = 16
 RESUME, AGAIN = "resume", "again"
 """The first word of a remedy's command: to go on with the run, or the same run anew with the words that follow."""
+Row = tuple[str, ...]
+"""A sentence and the words of its command."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """The run that remedies are for: its name for commands, and its settings."""
-
-    run: str | None
-    settings: Settings
-    during: str | None = None
-
-    def remedy(self, text: str, *words: str) -> Remedy:
-        """`words`: RESUME; AGAIN and other choices; the words of another command; none."""
-        if not words or (words[0] == RESUME and not self.run):
-            return Remedy(text)
-        if words[0] == RESUME:
-            return Remedy(text, f"trainwiz runs resume {self.run}")
-        if words[0] != AGAIN:
-            return Remedy(text, shlex.join(["trainwiz", *words]))
-        if not self.settings.again:
-            # A plan where the run's own choices are not known.
-            return Remedy(text, shlex.join(["trainwiz", "plan", *words[1:]]))
-        return Remedy(text, shlex.join(["trainwiz", *self.settings.again, *words[1:], "--yes"]))
+def _remedy(place: Evidence, text: str, *words: str) -> Remedy:
+    """`words`: RESUME; AGAIN and other choices; the words of another command; none."""
+    if words == (RESUME,):
+        return Remedy(text, f"trainwiz runs resume {place.run}" if place.run else None)
+    if words[:1] == (AGAIN,):
+        # A plan where the run's own choices are not known.
+        again = place.settings.again
+        words = (*again, *words[1:], "--yes") if again else ("plan", *words[1:])
+    return Remedy(text, shlex.join(["trainwiz", *words]) if words else None)
 
 
-def remedies_for(cause: Cause, place: Place, said: str = "") -> tuple[Remedy, ...]:
-    """The best first. `said`: the sentence of a diagnosis with what was raised."""
-    first = _OF_SETTINGS[cause](place) if cause in _OF_SETTINGS else []
-    if cause == "python_error":
-        first += [place.remedy(tr(text), *words) for telling, text, *words in ERRORS if re.search(telling, said)]
-    rest = [place.remedy(tr(text), *words) for text, *words in REMEDIES.get(cause, ())]
-    if cause == "node_lost":
-        command = f"trainwiz export {place.run} --script" if place.run else None
-        rest.append(Remedy(tr("See the command for each node."), command))
-    return (*first, *rest)
+def remedies_for(cause: Cause, place: Evidence, during: str | None = None, said: str = "") -> tuple[Remedy, ...]:
+    """The best first. `place`: the run that they are for; `said`: the sentence of a diagnosis with what was raised."""
+    if cause == "cuda_oom" and during == "evaluation":
+        text = tr("Evaluate with a smaller batch.")
+        return (_remedy(place, text, AGAIN, "--set", "batch.eval_micro_batch_size=1"),)
+    rows: list[Row] = [*_OF_SETTINGS[cause](place.settings)] if cause in _OF_SETTINGS else []
+    of_error = [row[1:] for row in ERRORS if cause == "python_error" and re.search(row[0], said)]
+    rows += [(tr(text), *words) for text, *words in (*of_error, *REMEDIES.get(cause, ()))]
+    remedies = [_remedy(place, *row) for row in rows]
+    if cause == "node_lost" and place.run:
+        remedies.append(Remedy(tr("See the command for each node."), f"trainwiz export {place.run} --script"))
+    return tuple(remedies)
 
 
 DOCTOR = (mark("Check what is missing on this machine."), "doctor")
 HARDWARE = (mark("See what the GPUs support."), "hardware")
-REMEDIES: Mapping[Cause, tuple[tuple[str, ...], ...]] = {
+REMEDIES: Mapping[Cause, tuple[Row, ...]] = {
+    "cuda_oom": ((mark("See what else uses GPU memory."), "hardware"),),
     "host_oom": (
         (mark("Stream the data instead of keeping it in RAM."), AGAIN, "--set", "data.streaming=true"),
         (mark("Close other programs that use RAM, then resume."), RESUME),
@@ -380,11 +387,13 @@ REMEDIES: Mapping[Cause, tuple[tuple[str, ...], ...]] = {
     ),
     "node_lost": ((mark("Start all nodes of the run again; it resumes from its newest checkpoint."), RESUME),),
     "python_error": ((mark("Fix the error shown in the traceback, then resume."), RESUME),),
+    "user_stop": ((mark("Resume from the newest checkpoint."), RESUME),),
+    "unknown": ((mark("Read the end of the log, then resume."), RESUME),),
 }
 """Cause -> remedies as (sentence, words of the command); before them stand those that hang on the run's settings."""
 
 
-ERRORS: tuple[tuple[str, ...], ...] = (
+ERRORS: tuple[Row, ...] = (
     (r"no NVIDIA driver|driver on your system is too old|driver version is insufficient",
      mark("Install a newer NVIDIA driver, or a torch built for the driver that is there."), "doctor"),
     (r"no kernel image is available", mark("Install a torch built for this GPU."), "doctor"),
@@ -414,74 +423,54 @@ def smaller_batch(settings: Settings) -> tuple[int, int] | None:
     micro, accumulation = settings.micro_batch, settings.accumulation
     if micro is None or accumulation is None or micro < 2:
         return None
-    whole = micro * accumulation
-    smaller = next(size for size in range(micro // 2, 0, -1) if whole % size == 0)
-    return smaller, whole // smaller
+    smaller = max(size for size in range(1, micro // 2 + 1) if micro * accumulation % size == 0)
+    return smaller, micro * accumulation // smaller
 
 
-def _cuda_oom(place: Place) -> list[Remedy]:
-    if place.during == "evaluation":
-        text = tr("Evaluate with a smaller batch.")
-        return [place.remedy(text, AGAIN, "--set", "batch.eval_micro_batch_size=1")]
-    settings, found = place.settings, []
-    smaller = smaller_batch(settings)
-    if smaller is not None:
-        micro, accumulation = smaller
+def _cuda_oom(settings: Settings) -> Iterator[Row]:
+    if (smaller := smaller_batch(settings)) is not None:
+        micro, accumulation = map(str, smaller)
         text = tr(
             "Use micro-batch {micro} and gradient accumulation {accumulation}: the same effective batch in less "
             "memory.",
             micro=micro,
             accumulation=accumulation,
         )
-        found.append(place.remedy(text, AGAIN, "--micro-batch", str(micro), "--accumulation", str(accumulation)))
+        yield text, AGAIN, "--micro-batch", micro, "--accumulation", accumulation
     elif settings.micro_batch is None:
         text = tr("Halve the micro-batch (per_device_train_batch_size) and double the gradient accumulation.")
-        found.append(place.remedy(text, AGAIN, "--micro-batch", "1"))
+        yield text, AGAIN, "--micro-batch", "1"
     if not settings.checkpointing:
-        text = tr("Use gradient checkpointing: less memory, about a third more time.")
-        found.append(place.remedy(text, AGAIN, "--checkpointing"))
+        yield tr("Use gradient checkpointing: less memory, about a third more time."), AGAIN, "--checkpointing"
     length = (settings.sequence_length or 0) // 2
     if length >= SMALLEST_LENGTH:
-        text = tr("Reduce the max length to {length} tokens.", length=length)
-        found.append(place.remedy(text, AGAIN, "--length", str(length)))
-    return [*found, place.remedy(tr("See what else uses GPU memory."), "hardware")]
+        yield tr("Reduce the max length to {length} tokens.", length=length), AGAIN, "--length", str(length)
 
 
-def _fewer_workers(place: Place) -> list[Remedy]:
-    workers = (place.settings.workers or 0) // 2
+def _fewer_workers(settings: Settings) -> Iterator[Row]:
+    workers = (settings.workers or 0) // 2
     text = tr("Use {n} loader workers.", n=workers) if workers else tr("Load the data without loader workers.")
-    return [place.remedy(text, AGAIN, "--set", f"data.workers={workers}")]
+    if settings.workers != 0:
+        yield text, AGAIN, "--set", f"data.workers={workers}"
 
 
-def _nan(place: Place) -> list[Remedy]:
-    rate = place.settings.learning_rate
-    found = [Remedy(tr("Train again with a lower learning rate, from a checkpoint saved before this."))]
-    if rate is not None and rate > 0:
-        lower = f"{rate / 5:.1g}"
-        text = tr("Train again with a lower learning rate: {rate} instead of {now}.", rate=lower, now=f"{rate:g}")
-        found = [place.remedy(text, AGAIN, "--learning-rate", lower)]
-    if place.settings.precision not in ("fp32", "tf32"):
-        found.append(place.remedy(tr("Use fp32."), AGAIN, "--precision", "fp32"))
-    return found
+def _nan(settings: Settings) -> Iterator[Row]:
+    rate = settings.learning_rate or 0
+    lower = (AGAIN, "--learning-rate", f"{rate / 5:.1g}") if rate > 0 else ()
+    yield tr("Train again with a lower learning rate, or from a checkpoint saved before this."), *lower
+    if settings.precision not in ("fp32", "tf32"):
+        yield tr("Use fp32."), AGAIN, "--precision", "fp32"
 
 
-def _config(place: Place) -> list[Remedy]:
-    if not place.settings.again:
-        return [Remedy(tr("Change the setting named in that line, then start again."))]
-    text = tr("Change the setting named in that line with --set, and preview the plan first.")
-    return [place.remedy(text, AGAIN, "--dry-run")]
+def _config(settings: Settings) -> Iterator[Row]:
+    text = tr("Change the setting named in that line, preview the plan, then start again.")
+    yield (text, AGAIN, "--dry-run") if settings.again else (text,)
 
 
-_OF_SETTINGS: Mapping[Cause, Callable[[Place], list[Remedy]]] = {
+_OF_SETTINGS: Mapping[Cause, Callable[[Settings], Iterator[Row]]] = {
     "cuda_oom": _cuda_oom,
-    "host_oom": lambda place: [] if place.settings.workers == 0 else _fewer_workers(place),
+    "host_oom": _fewer_workers,
     "dataloader_worker_killed": _fewer_workers,
     "nan_loss": _nan,
     "config_mismatch": _config,
-    "user_stop": lambda place: [
-        place.remedy(tr("To resume:") if place.run else tr("Restart it from its newest checkpoint."), RESUME)
-    ],
-    "unknown": lambda place: [
-        place.remedy(tr("Read the end of the log. To resume:") if place.run else tr("Read the end of the log."), RESUME)
-    ],
 }

@@ -1,29 +1,20 @@
-"""LogScan: one pass over the lines of a log; what it keeps is bounded."""
+"""LogScan: one pass over the lines of a log, from which LogFacts come."""
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
-from trainwiz.core.diagnosis.cause import Cause, Confidence, Hit, Line, LogFacts
-from trainwiz.core.diagnosis.patterns import PATTERNS, Pattern
-from trainwiz.core.text import plain_text
+from trainwiz.core.diagnosis.cause import Hit, Line, LogFacts
+from trainwiz.core.diagnosis.patterns import ANY_EXCEPTION, pattern_of
+from trainwiz.core.text import object_in, parse_json, text_in
 
 # What a line of a log is apart from a cause: progress, metrics, an end, a signal, the place of a frame.
-
-TELLING = re.compile(
-    r"rror|xception|nterrupt|fail|kill|memory|oom|space|time|lost|bus|xid|mismatch|support|requires|bf16|flash"
-    r"|module|nan|loss is|inf|shared|shm|errno|quota|signal|worker|file|cancel|closed|reset|refused|died|unhandled"
-    r"|abort|NCCL|ancdata|alloc|pos|duplicate|argument|strategy|cannot|can't|couldn't|incorrect|terminated|pipe"
-    r"|exclusive|exited|detected|resource|did not co|not be reached|unreachable|[\u4e00-\u9fff]",
-    re.IGNORECASE,
-)
-"""Without any of these words no pattern fits: asking is cheaper than trying them all."""
 
 FINISHED = re.compile(
     r"^Training completed\b|^(?!.*['\"]loss['\"]:).*['\"]train_runtime['\"]:|\btrain_runtime\s+=\s"
@@ -31,6 +22,7 @@ FINISHED = re.compile(
 )
 """A Trainer that counts its tokens says its runtime beside each loss, too."""
 ROOT_CAUSE = re.compile(r"^\s*Root Cause \(first observed failure\):")
+_TABLE_RANK = re.compile(r"^\s*rank\s*:\s*(\d+)")
 
 _NOT_A_NUMBER = r"(?:nan|NaN|-?inf(?:inity)?|-?Infinity)"
 NO_NUMBER = re.compile(
@@ -47,10 +39,13 @@ _METRICS = re.compile(
 )
 _STEP = re.compile(r"\b(?:global_)?steps?['\"]?[\s:=\[]+(\d[\d,]*)", re.IGNORECASE)
 
-_EXIT_CODE = re.compile(r"exit ?code\s*[:=]\s*(-\d+)|exits with return code = (-\d+)", re.IGNORECASE)
-_DIED = re.compile(r"died with <Signals\.(\w+)|(?:Signal \d+ \(|terminated with signal )(SIG\w+)\b")
-_SHELL_STATUS = re.compile(r"(?:non-zero exit status|exit(?:ed with)? (?:code|status))[: ]+(1[23]\d)\b", re.IGNORECASE)
-_GOT = re.compile(r"got signal: (\d+)\b")
+_ENDED_BY = re.compile(
+    r"(?:exit ?code\s*[:=]\s*|exits with return code = )-(\d+)|got signal: (\d+)\b"
+    r"|(?:died with <Signals\.|Signal \d+ \(|terminated with signal )(SIG\w+)\b"
+    # A shell adds 128.
+    r"|(?:non-zero exit status|exit(?:ed with)? (?:code|status))[: ]+(1[23]\d)\b",
+    re.IGNORECASE,
+)
 _WORDS = {
     "SIGKILL": re.compile(r"^(?:\S+: line \d+:\s+)?(?:\[\d+\]\s+)?(?:\d+ )?(?:Killed|已杀死)\b(?!:)(?: {2,}.*)?$"),
     "SIGSEGV": re.compile(
@@ -58,47 +53,46 @@ _WORDS = {
     ),
     "SIGBUS": re.compile(r"^Fatal Python error: Bus error|^Bus error\b"),
 }
-_FRAMES = {
-    "evaluation": re.compile(r"\bin (?:\w+\.)?(?:evaluation_loop|prediction_step|prediction_loop|evaluate|_evaluate|_maybe_log_save_evaluate_eval)\b"),
-    "saving": re.compile(r"\bin (?:\w+\.)?(?:_save_checkpoint|save_model|save_pretrained|_save_optimizer_and_scheduler|save_checkpoint|save_state)\b"),
-    "loading": re.compile(r"\bin (?:\w+\.)?(?:_load_from_checkpoint|load_checkpoint|_load_optimizer_and_scheduler|load_state)\b"),
-}  # fmt: skip
+_FRAME = re.compile(
+    r"\bin (?:\w+\.)?(?:"
+    r"(?P<evaluation>evaluation_loop|prediction_step|prediction_loop|evaluate|_evaluate|_maybe_log_save_evaluate_eval)"
+    r"|(?P<saving>_save_checkpoint|save_model|save_pretrained|_save_optimizer_and_scheduler|save_checkpoint|save_state)"
+    r"|(?P<loading>_load_from_checkpoint|load_checkpoint|_load_optimizer_and_scheduler|load_state))\b"
+)
 
 
 def signal_named(text: str) -> str | None:
     """The signal that ended a process, as launchers and shells say it."""
-    if found := _EXIT_CODE.search(text):
-        return signal_name(-int(found[1] or found[2]))
-    if found := _DIED.search(text):
-        return found[1] or found[2]
-    if found := _GOT.search(text):
-        return signal_name(int(found[1]))
-    if found := _SHELL_STATUS.search(text):
-        return signal_name(int(found[1]) - 128)
+    if found := _ENDED_BY.search(text):
+        said = found[found.lastindex or 0]
+        return signal_name(int(said) % 128) if said.isdecimal() else said
     return next((name for name, pattern in _WORDS.items() if pattern.search(text)), None)
 
 
 def signal_name(number: int) -> str | None:
     """ "SIGKILL" for 9; None for what is no signal."""
-    try:
+    with suppress(ValueError):
         return signal.Signals(number).name
-    except ValueError:
-        return None
+    return None
 
 
 def place_of_frame(text: str) -> str | None:
     """What the training was doing in this frame of a traceback: evaluation, saving, loading; None tells nothing."""
-    return next((place for place, pattern in _FRAMES.items() if pattern.search(text)), None)
+    found = _FRAME.search(text)
+    return found and found.lastgroup
 
 
 # A line of a log without what loggers, launchers and terminals put before it.
 
 LONGEST = 4_000
 """Characters of a line that are looked at."""
+MOST_VERSIONS = 64
+"""Of a progress bar in one line: the last ones."""
 TELLING_KEYS = (
     "message", "msg", "text", "log", "event", "error", "exception", "exc_info", "traceback", "stack_trace", "output",
 )  # fmt: skip
 """Of a line of JSON: the keys under which loggers keep what people read."""
+ERROR_LEVELS = ("error", "critical", "fatal")
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\].*?(?:\x07|\x1b\\)|[ -/]*[0-~])")
 _RANK = re.compile(r"\s*\[(?:rank|default|Rank )(\d+)\]:?\s?|(?=\d{1,4}: )(\d{1,4}): ")
@@ -124,71 +118,45 @@ _ERROR = re.compile(
 _WARNING = re.compile(r"\b\w*Warning\b|\bwarnings\.warn\b|^warning:|\bWARN(?:ING)?\b", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class LineText:
-    """`text` as it counts; `is_error`: an exception, or a line that its logger calls an error."""
-
-    text: str
-    rank: int | None = None
-    is_error: bool = False
-
-
-def lines_in(raw: str) -> list[LineText]:
-    """What one physical line holds: one line, or those of a message in JSON. Versions of a progress bar count apart."""
-    parts = raw.split("\r") if "\r" in raw else [raw]
-    found = [line for part in parts[-64:] if part.strip() for line in _of_part(part[:LONGEST])]
-    return found or [LineText("")]
-
-
-def _of_part(part: str) -> list[LineText]:
-    if "\x1b" in part:
-        part = _ESCAPES.sub("", part)
-    if part.lstrip().startswith("{") and part.rstrip().endswith("}"):
-        message = _message_of(part)
-        if message is not None:
-            text, rank, level = message
-            return [line_text(one, rank, level) for one in text.splitlines() if one.strip()]
-    return [line_text(part)]
+def lines_in(number: int, raw: str) -> Iterator[Line]:
+    """What one physical line holds: one line, those of a message in JSON, or the versions of a progress bar."""
+    for part in raw.split("\r")[-MOST_VERSIONS:]:
+        text = _ESCAPES.sub("", part[:LONGEST])
+        said = _json_of(text)
+        message = "\n".join(filter(None, (text_in(said.get(key)) for key in TELLING_KEYS)))
+        # As a logger of lines says it.
+        levels = {str(said.get(key)).lower() for key in ("level", "levelname", "severity")}
+        level = "" if levels.isdisjoint(ERROR_LEVELS) else "ERROR "
+        for one in message.splitlines():
+            yield line_of(number, f"{level}{one}")
+        if not message:
+            yield line_of(number, text)
 
 
-def line_text(part: str, rank: int | None = None, is_error: bool = False) -> LineText:
+def _json_of(text: str) -> Mapping[str, Any]:
+    with suppress(ValueError):
+        return object_in(parse_json(text) if text.lstrip().startswith("{") else None)
+    return {}
+
+
+def line_of(number: int, text: str) -> Line:
     """The line without its prefixes. Indents stay: those of a traceback mean something."""
-    text = part.rstrip()
-    is_error = is_error or bool(_LEVEL.search(text[:120]))
+    text, rank = text.rstrip(), None
+    is_error = _LEVEL.search(text[:120]) is not None
     for _ in range(8):
-        found = _RANK.match(text)
-        if found:
-            rank = int(found[1] or found[2])
-        else:
-            found = _BEFORE.match(text)
-        if not found or not found.end():
+        of_rank = _RANK.match(text)
+        found = of_rank or _BEFORE.match(text)
+        if found is None:
             break
+        if of_rank is not None:
+            rank = int(of_rank[1] or of_rank[2])
         text = text[found.end() :]
-    return LineText(text, rank, (is_error or bool(_ERROR.search(text))) and not _WARNING.search(text))
+    return Line(number, text, rank, (is_error or bool(_ERROR.search(text))) and not _WARNING.search(text))
 
 
-def _message_of(part: str) -> tuple[str, int | None, bool] | None:
-    """(what people read, rank, whether it is an error) of a line of JSON; None for metrics and what is no JSON."""
-    try:
-        document = json.loads(part)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(document, dict):
-        return None
-    texts = [value for key in TELLING_KEYS if isinstance(value := document.get(key), str) and value]
-    if not texts:
-        return None
-    rank = next((value for key in ("rank", "local_rank") if isinstance(value := document.get(key), int)), None)
-    level = str(document.get("level") or document.get("levelname") or document.get("severity") or "")
-    return "\n".join(texts), rank, level.lower() in ("error", "critical", "fatal")
-
-
-# LogScan: one pass over the lines of a log; what it keeps is bounded, however long the log.
+# LogScan: one pass over the lines of a log.
 
 TRACEBACK = "Traceback (most recent call last)"
-MOST_HITS = 200
-KEPT_TAIL = 5
-LONGEST_PROOF = 300
 SURVIVED_AFTER = 5
 """Lines of progress behind a failure after which the training has survived it."""
 
@@ -200,8 +168,7 @@ _RAISED = re.compile(r"^((?:[A-Za-z_]\w*\.)*[A-Z_]\w*)(?:: .*|:)?$")
 _LAUNCHERS = ("ChildFailedError", "CalledProcessError", "SignalException", "SystemExit", "ProcessExitedException")
 """How a launcher says that a process of it failed: no cause by itself."""
 _CHAINED = re.compile(r"^(?:During handling of the above exception|The above exception was the direct cause)")
-_SOURCE_LINE = re.compile(r"^\s{4,}\S|^(?:-+>)?\s*\d+ ")
-_TABLE_RANK = re.compile(r"^\s*rank\s*:\s*(\d+)")
+_SOURCE_LINE = re.compile(r"^\s{4,}\S|^(?:-+>)?\s*\d+ |^\s*(?:File |Cell In)")
 
 
 @dataclass(slots=True)
@@ -212,185 +179,130 @@ class _Traceback:
     ignored: bool = False
     aside: bool = False
     """Of a thread that dies with its process."""
-    chain: int = 0
     chained: bool = False
+    """What it ends in was raised while another exception was handled."""
     during: str | None = None
 
 
 class LogScan:
-    """Feed it `(number, line)` in order; `facts` says what was found so far."""
+    """Feed it the lines in order; `facts` is what was found so far."""
 
     def __init__(self, source: str = "log") -> None:
-        self._source = source
-        self._lines = 0
-        self._chain = 0
-        self._progress = 0
-        self._hits: deque[tuple[int, Hit]] = deque()
-        self._signals: deque[tuple[int, tuple[str, Line]]] = deque(maxlen=MOST_HITS)
+        self.facts = LogFacts(source)
+        self._progress: deque[int] = deque(maxlen=SURVIVED_AFTER)
+        """Numbers of the newest lines of progress."""
         self._tracebacks: dict[int | None, _Traceback] = {}
         self._in_table = False
-        self._root: tuple[int | None, Line | None] = (None, None)
-        self._finished: Line | None = None
-        self._metrics: tuple[int, str] | None = None
-        self._bar: tuple[int, int] | None = None
-        self._step: int | None = None
-        self._tail: deque[Line] = deque(maxlen=KEPT_TAIL)
+        self._bar: tuple[str, ...] = ()
         self._goes_on = False
         """The newest hit is an exception that says nothing on its own line."""
 
-    def feed(self, number: int, line: LineText) -> None:
-        """Take the line with this number; one physical line may come as several."""
-        self._lines = max(self._lines, number)
-        text = line.text
-        if not text.strip():
+    def feed(self, line: Line) -> None:
+        facts = self.facts
+        facts.lines = max(facts.lines, line.number)
+        if not line.text.strip():
             return
-        self._tail.append(Line(number, text, line.rank))
-        if self._goes_on and self._hits:
-            progress, hit = self._hits[-1]
-            said = plain_text(f"{hit.line.text} {text.strip()}", LONGEST_PROOF)
-            self._hits[-1] = progress, replace(hit, line=replace(hit.line, text=said))
-        self._goes_on = False
-        text = self._see_bar(text)
-        if not text:
+        facts.tail.append(line)
+        if self._goes_on:
+            hit = facts.hits[-1]
+            facts.hits[-1] = replace(hit, line=replace(hit.line, text=f"{hit.line.text} {line.text.strip()}"))
+            self._goes_on = False
+        line = self._behind_bar(line)
+        if not line.text or self._is_end(line) or self._is_metrics(line) or self._is_inside_traceback(line):
             return
-        line = replace(line, text=text)
-        if self._see_end(number, text) or self._see_metrics(number, text):
-            return
-        if not self._see_traceback(line):
-            return
-        here = _shown(Line(number, text, line.rank))
-        self._see_launcher(here, text)
+        self._see_launcher(line)
         state = self._tracebacks[line.rank]
-        if text[:1] not in "{'\"" and (pattern := _pattern_of(text, line.is_error)) is not None:
-            self._add(state, pattern.cause, pattern.confidence, here, pattern.consequence)
-        elif _is_python_error(text, state.open):
-            self._add(state, "python_error", "high", here, False)
-            self._goes_on = here.text.endswith(":")
-        if state.open and not text[:1].isspace():
+        if not state.ignored:
+            self._see_failure(line, state)
+        if state.open and not line.text[:1].isspace():
             # An exception at the start of a line ends its traceback.
-            state.open = state.ignored = state.aside = False
+            state.open = state.ignored = state.aside = state.chained = False
 
-    def facts(self) -> LogFacts:
-        """What the lines so far say."""
-        not_finite = None
-        if self._metrics is not None and NO_NUMBER.search(self._metrics[1]):
-            not_finite = _shown(Line(*self._metrics))
-        return LogFacts(
-            source=self._source,
-            lines=self._lines,
-            hits=tuple(hit for _, hit in self._hits),
-            signals=tuple(ended for _, ended in self._signals),
-            root_rank=self._root[0],
-            root_line=self._root[1],
-            finished=self._finished,
-            not_finite=not_finite,
-            step=self._step,
-            tail=tuple(map(_shown, self._tail)),
-        )
-
-    def _see_bar(self, text: str) -> str:
+    def _behind_bar(self, line: Line) -> Line:
         """What was printed behind the progress bar of a training, which has no name before it; all where there is none."""
-        found = _BAR.match(text) if "%|" in text else None
+        found = _BAR.match(line.text) if "%|" in line.text else None
         if found is None:
-            return text
-        bar = int(found[1]), int(found[2])
+            return line
         # A bar is drawn again when it is closed: only one that moved is progress.
-        if bar != self._bar:
-            self._bar, self._step = bar, bar[0]
-            self._note_progress()
-        return text[found.end() :].strip()
+        if found.groups() != self._bar:
+            self._bar = found.groups()
+            self._note_progress(line.number, found[1])
+        return replace(line, text=line.text[found.end() :].strip())
 
-    def _see_metrics(self, number: int, text: str) -> bool:
-        """Whether the line reports the loss of a training: nothing else is looked for in it."""
-        if "oss" not in text or not _METRICS.search(text):
+    def _is_end(self, line: Line) -> bool:
+        """Whether the line says that the training finished: what came before it did not hinder it."""
+        if not FINISHED.search(line.text):
             return False
-        self._metrics = (number, text)
-        if (step := _STEP.search(text)) is not None:
-            self._step = int(step[1].replace(",", ""))
-        self._note_progress()
+        facts = self.facts
+        facts.finished, facts.root, facts.hits, facts.signals = line, None, [], []
         return True
 
-    def _note_progress(self) -> None:
-        self._progress += 1
-        failures: tuple[deque[Any], ...] = (self._hits, self._signals)
-        for found in failures:
-            while found and self._progress - found[0][0] >= SURVIVED_AFTER:
-                found.popleft()
-        if self._root[1] is not None and not self._hits and not self._signals:
-            self._root = (None, None)
-        self._finished = None
+    def _is_metrics(self, line: Line) -> bool:
+        """Whether the line reports the loss of a training: nothing else is looked for in it."""
+        if "oss" not in line.text or not _METRICS.search(line.text):
+            return False
+        self.facts.not_finite = line if NO_NUMBER.search(line.text) else None
+        step = _STEP.search(line.text)
+        self._note_progress(line.number, step[1] if step else None)
+        return True
 
-    def _see_traceback(self, line: LineText) -> bool:
-        """False for the lines inside a traceback: the source that it shows may hold any words."""
+    def _note_progress(self, number: int, step: str | None) -> None:
+        facts = self.facts
+        if step is not None:
+            facts.step = int(step.replace(",", ""))
+        facts.finished = None
+        self._progress.append(number)
+        if len(self._progress) == SURVIVED_AFTER:
+            survived = self._progress[0]
+            facts.hits = [hit for hit in facts.hits if hit.line.number >= survived]
+            facts.signals = [ended for ended in facts.signals if ended[1].number >= survived]
+        if not facts.hits and not facts.signals:
+            facts.root = None
+
+    def _is_inside_traceback(self, line: Line) -> bool:
+        """Whether the line belongs to a traceback: the source that it shows may hold any words."""
         text, state = line.text, self._tracebacks.setdefault(line.rank, _Traceback())
+        state.aside = state.aside or text.startswith("Exception in thread")
         if text.startswith("Exception ignored in"):
             state.ignored = True
-            return False
-        if text.startswith("Exception in thread"):
-            state.aside = True
-        if _CHAINED.match(text):
+        elif _CHAINED.match(text):
             state.chained = True
-            return False
-        if TRACEBACK in text:
+        elif TRACEBACK in text:
             state.open = True
-            state.during = None if not state.chained else state.during
-            if not state.chained:
-                self._chain += 1
-                state.chain = self._chain
-            state.chained = False
-            return False
-        if state.open and (text.lstrip().startswith(("File ", "Cell In")) or _SOURCE_LINE.match(text)):
+            state.during = state.during if state.chained else None
+        elif state.open and _SOURCE_LINE.match(text):
             state.during = state.during or place_of_frame(text)
+        else:
             return False
         return True
 
-    def _add(self, state: _Traceback, cause: Cause, confidence: Confidence, here: Line, consequence: bool) -> None:
-        if state.ignored or len(self._hits) >= MOST_HITS:
-            return
-        if not state.open:
-            self._chain += 1
-        consequence = consequence or (state.open and state.aside)
-        during, chain = (state.during, state.chain) if state.open else (None, self._chain)
-        self._hits.append((self._progress, Hit(cause, confidence, here, consequence, during, chain)))
+    def _see_failure(self, line: Line, state: _Traceback) -> None:
+        """Whether the line speaks for a cause, or is an exception that speaks for none."""
+        pattern = None if line.text[:1] in "{'\"" else pattern_of(line.text, line.is_error)
+        if pattern is None:
+            if not _is_exception(line.text, state.open):
+                return
+            pattern, self._goes_on = ANY_EXCEPTION, line.text.endswith(":")
+        hits, during, aside = self.facts.hits, state.during if state.open else None, state.open and state.aside
+        if state.open and state.chained:
+            # An exception that names no cause makes way for the one that was raised while it was handled.
+            before = next((hit for hit in reversed(hits) if hit.line.rank == line.rank), None)
+            if before is not None and before.cause == "python_error":
+                hits.remove(before)
+        hits.append(Hit(pattern.cause, pattern.confidence, line, pattern.consequence or aside, during))
 
-    def _see_end(self, number: int, text: str) -> bool:
-        """Whether the line says that the training finished: what came before it did not hinder it."""
-        if not FINISHED.search(text):
-            return False
-        self._finished = _shown(Line(number, text))
-        self._hits.clear()
-        self._signals.clear()
-        self._root = (None, None)
-        return True
-
-    def _see_launcher(self, here: Line, text: str) -> None:
+    def _see_launcher(self, line: Line) -> None:
         """Signals that ended processes, and torchrun's table with the rank that failed first."""
-        name = signal_named(text)
+        name = signal_named(line.text)
         if name is not None:
-            self._signals.append((self._progress, (name, here)))
-        if ROOT_CAUSE.search(text):
+            self.facts.signals.append((name, line))
+        if ROOT_CAUSE.search(line.text):
             self._in_table = True
-            return
-        rank = _TABLE_RANK.match(text) if self._in_table else None
-        if rank:
-            self._root = (int(rank[1]), here)
+        elif self._in_table and (rank := _TABLE_RANK.match(line.text)):
             self._in_table = False
+            self.facts.root = replace(line, rank=int(rank[1]))
 
 
-def _shown(line: Line) -> Line:
-    """As a proof shows it."""
-    return replace(line, text=plain_text(line.text.strip(), LONGEST_PROOF))
-
-
-@lru_cache(maxsize=4096)
-def _pattern_of(text: str, is_error: bool) -> Pattern | None:
-    """The pattern of most trust that the line fits."""
-    if not TELLING.search(text):
-        return None
-    fitting = (known for known in PATTERNS if (is_error or not known.errors_only) and known.expression.search(text))
-    return next(fitting, None)
-
-
-def _is_python_error(text: str, in_traceback: bool) -> bool:
+def _is_exception(text: str, in_traceback: bool) -> bool:
     found = (_RAISED if in_traceback else _EXCEPTION).match(text)
     return found is not None and found[1].rpartition(".")[2] not in _LAUNCHERS

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple
 
-from trainwiz.core.errors import after
+from trainwiz.core.hardware.host import version_tuple
 from trainwiz.core.hardware.install import NEEDED, install_line, torch_line, training_line
 from trainwiz.core.hardware.machine import GIB, Machine, describe_gpus
 from trainwiz.core.hardware.nvml import DRIVER_UPDATED, NO_LIBRARY, NOT_LOADED
 from trainwiz.core.hardware.read import Tools
-from trainwiz.core.hardware.visible import AMPERE, choose_attention, choose_precision, choose_tf32, weakest_gpu
-from trainwiz.core.language import mark, tr, trn
+from trainwiz.core.hardware.visible import AMPERE, can, choose_attention, choose_precision, choose_tf32, weakest_gpu
+from trainwiz.core.language import mark, tr
 
 CheckStatus = Literal["ok", "warning", "missing"]
 
@@ -50,62 +49,52 @@ class Answer(NamedTuple):
 ONLY_WITH_CARD = mark("Only needed with an NVIDIA GPU; this machine can train without it.")
 
 
-def _mps(machine: Machine, tools: Tools) -> Answer:
-    if machine.accelerator == "mps":
-        return Answer("ok", describe_gpus(machine.visible_gpus))
-    reason = machine.unavailable.get("gpus", tr("no Apple GPU"))
-    return Answer("missing", reason, tr("Install a Python build for arm64, or update macOS."))
-
-
 def _driver(machine: Machine, tools: Tools) -> Answer:
-    drivers = [gpu.driver for gpu in machine.gpus if gpu.driver is not None]
     problem = machine.unavailable.get("gpus")
-    if drivers and problem is None:
+    if problem is None:
+        driver = next((gpu.driver for gpu in machine.gpus if gpu.driver is not None), tr("unknown"))
         cuda = machine.cuda_driver_version
-        return Answer("ok", tr("version {driver}, CUDA up to {cuda}", driver=drivers[0], cuda=cuda))
-    reason = problem or tr("the driver does not report its version")
-    if problem == tr(NO_LIBRARY) and not tools.nvidia_cards and not machine.wsl:
-        return Answer("missing", tr("{reason}; no NVIDIA GPU on the PCI bus", reason=reason), tr(ONLY_WITH_CARD))
+        return Answer("ok", tr("version {driver}, CUDA up to {cuda}", driver=driver, cuda=cuda))
+    by_problem = {
+        tr(DRIVER_UPDATED): (tr("Reboot."), "sudo reboot"),
+        tr(NOT_LOADED): (tr("Load it; if that fails, reinstall it."), "sudo modprobe nvidia"),
+    }
+    on_bus = tr("{reason}; NVIDIA GPUs on the PCI bus: {n}", reason=problem, n=tools.nvidia_cards)
     if machine.wsl:
         remedy = tr("Install the NVIDIA driver in Windows (not inside WSL), then restart WSL.")
-        return Answer("missing", reason, remedy, "wsl.exe --shutdown")
-    if problem == tr(DRIVER_UPDATED):
-        return Answer("missing", reason, tr("Reboot."), "sudo reboot")
-    if problem == tr(NOT_LOADED):
-        return Answer("missing", reason, tr("Load it; if that fails, reinstall it."), "sudo modprobe nvidia")
+        return Answer("missing", problem, remedy, "wsl.exe --shutdown")
+    if problem in by_problem:
+        return Answer("missing", problem, *by_problem[problem])
+    if problem == tr(NO_LIBRARY) and not tools.nvidia_cards:
+        return Answer("missing", on_bus, tr(ONLY_WITH_CARD))
     if tools.container:
         remedy = tr("Start the container with GPU access (NVIDIA Container Toolkit).")
-        return Answer("missing", reason, remedy, "docker run --gpus all ...")
+        return Answer("missing", problem, remedy, "docker run --gpus all ...")
     if problem != tr(NO_LIBRARY):
-        return Answer("missing", reason, tr("Check what the driver sees."), "nvidia-smi")
+        return Answer("missing", problem, tr("Check what the driver sees."), "nvidia-smi")
     command = "sudo ubuntu-drivers install"
     if tools.distribution != "ubuntu":
         command = tools.install("nvidia-driver", "akmod-nvidia", "nvidia")
-    found = trn(
-        "{reason}; {n} NVIDIA GPU on the PCI bus",
-        "{reason}; {n} NVIDIA GPUs on the PCI bus",
-        tools.nvidia_cards,
-        reason=reason,
-    )
-    return Answer("missing", found, tr("Install it, then reboot."), command)
+    return Answer("missing", on_bus, tr("Install it, then reboot."), command)
 
 
 def _gpus(machine: Machine, tools: Tools) -> Answer:
-    notes = " ".join(machine.notes)
     if machine.visible_gpus:
         return Answer("ok", describe_gpus(machine.visible_gpus))
+    notes = " ".join(machine.notes) or machine.unavailable.get("gpus", tr("no usable GPU"))
+    if machine.platform == "darwin":
+        return Answer("missing", notes, tr("Install a Python build for arm64, or update macOS."))
     if machine.cuda_visible_devices is not None:
-        reason = notes or tr("CUDA_VISIBLE_DEVICES hides every GPU")
-        return Answer("missing", reason, tr("Make the GPUs visible to programs."), "unset CUDA_VISIBLE_DEVICES")
-    return Answer("missing", notes or tr("no usable GPU"), tr("See the lines below."))
+        return Answer("missing", notes, tr("Make the GPUs visible to programs."), "unset CUDA_VISIBLE_DEVICES")
+    return Answer("missing", notes, tr("See the lines below."))
 
 
-def _lost_gpus(machine: Machine) -> list[Check]:
+def _lost_gpus(machine: Machine) -> Iterator[Check]:
     remedy = tr("Reset it while no program is using it; if that fails, reboot.")
-    return [
-        Check(f"gpu_{one}", f"GPU {one}", "missing", lost, remedy, f"sudo nvidia-smi --gpu-reset -i {one}")
-        for one, lost in ((gpu.index, gpu.unavailable["gpu"]) for gpu in machine.gpus if "gpu" in gpu.unavailable)
-    ]
+    for gpu in machine.gpus:
+        if "gpu" in gpu.unavailable:
+            command = f"sudo nvidia-smi --gpu-reset -i {gpu.index}"
+            yield Check(f"gpu_{gpu.index}", f"GPU {gpu.index}", "missing", gpu.unavailable["gpu"], remedy, command)
 
 
 def _torch_cuda(machine: Machine, tools: Tools) -> Answer:
@@ -118,33 +107,28 @@ def _torch_cuda(machine: Machine, tools: Tools) -> Answer:
             return Answer("missing", reason, tr(ONLY_WITH_CARD))
         remedy = tr("Until then, training runs on the CPU: install the CUDA build (several GB).")
         return Answer("missing", reason, remedy, command)
-    reason = tr("built for CUDA {version}", version=machine.torch_cuda)
-    gpu = weakest_gpu(machine)
-    if gpu is not None and gpu.capability is not None:
-        problem = _not_built_for(gpu.capability, machine.torch_cuda, machine.libraries.versions.get("torch"))
-        if problem is not None:
-            reason = tr("{built}: {problem}", built=reason, problem=problem)
-            return Answer("missing", reason, tr("Install a build that supports this GPU."), command)
-    driver_cuda = machine.cuda_driver_version
-    if driver_cuda is not None and _numbers(machine.torch_cuda)[0] > _numbers(driver_cuda)[0]:
-        reason = tr("{built}, but the driver supports CUDA {version} at most", built=reason, version=driver_cuda)
-        return Answer("missing", reason, tr("Install a build for the driver's CUDA, or update the driver."), command)
-    return Answer("ok", reason)
+    built, problem = tr("built for CUDA {version}", version=machine.torch_cuda), _unfit(machine)
+    if problem is None:
+        return Answer("ok", built)
+    remedy = tr("Install a build that supports this GPU and its driver, or update the driver.")
+    return Answer("missing", tr("{built}: {problem}", built=built, problem=problem), remedy, command)
 
 
-def _not_built_for(capability: tuple[int, int], cuda: str, torch: str | None) -> str | None:
-    """Why torch's wheels for `cuda` cannot use the card, or None.
+def _unfit(machine: Machine) -> str | None:
+    """Why torch's wheels for its CUDA cannot use the card or its driver, or None.
 
     Source: PyTorch's RELEASE.md, "CUDA support matrix": Pascal left the wheels for CUDA 12.8 with 2.8, Volta
     with 2.11; CUDA 13 has neither; Blackwell came with CUDA 12.8.
     """
-    sm = f"sm {capability[0]}.{capability[1]}"
-    built = _numbers(cuda)
-    volta_gone = _numbers(torch or "") >= (2, 11)
-    if capability < (7, 5) and (built >= (13, 0) or (built >= (12, 8) and (capability < (7, 0) or volta_gone))):
-        return tr("these builds do not support {sm}", sm=sm)
-    if capability >= (10, 0) and built < (12, 8):
-        return tr("{sm} needs CUDA 12.8 or later", sm=sm)
+    built, driver_cuda, gpu = version_tuple(machine.torch_cuda), machine.cuda_driver_version, weakest_gpu(machine)
+    if gpu is not None and gpu.capability is not None:
+        without_volta = built >= (13, 0) or version_tuple(machine.libraries.versions.get("torch")) >= (2, 11)
+        too_old = built >= (12, 8) and gpu.capability < ((7, 5) if without_volta else (7, 0))
+        too_new = built < (12, 8) and gpu.capability >= (10, 0)
+        if too_old or too_new:
+            return tr("these builds do not support sm {capability}", capability=gpu.compute_capability)
+    if driver_cuda is not None and built[:1] > version_tuple(driver_cuda)[:1]:
+        return tr("the driver supports CUDA {version} at most", version=driver_cuda)
     return None
 
 
@@ -161,24 +145,15 @@ def _tf32(machine: Machine, tools: Tools) -> Answer:
 
 
 def _flash_attention(machine: Machine, tools: Tools) -> Answer:
+    able, reason = can(machine, "FlashAttention-2", AMPERE)
+    if not able:
+        return Answer("missing", reason, tr("Attention uses sdpa."))
     value, reason = choose_attention(machine)
     if value == "flash_attention_2":
         return Answer("ok", reason)
-    gpu = weakest_gpu(machine)
-    if gpu is None or gpu.capability is None or gpu.capability < AMPERE:
-        return Answer("missing", reason, tr("Attention uses sdpa."))
     remedy = tr("Attention uses sdpa until flash-attn is installed (building it needs nvcc and half an hour).")
-    if machine.torch_cuda is None:
-        remedy += after(tr("Install the CUDA build of torch first."))
-    return Answer(
-        "missing", reason, remedy, install_line(machine.installer, "flash-attn", options="--no-build-isolation")
-    )
-
-
-def _numbers(version: str) -> tuple[int, int]:
-    """ "12.8.1" -> (12, 8); (0, 0) where there is none."""
-    major, minor, *_ = [*(int(part) for part in re.findall(r"\d+", version)), 0, 0]
-    return major, minor
+    command = install_line(machine.installer, "flash-attn", options="--no-build-isolation")
+    return Answer("missing", reason, remedy, command)
 
 
 SMALL_SHARED_BYTES = 1 * GIB
@@ -186,9 +161,6 @@ SMALL_SHARED_BYTES = 1 * GIB
 SMALL_DISK_BYTES = 20 * GIB
 """Two checkpoints of a 650M model with its optimizer."""
 NO_DISK_BYTES = 1 * GIB
-LOW_RAM_BYTES = 15 * GIB
-"""Below this the plan starts no loader workers and streams its rows."""
-SCARCE_RAM_BYTES = 4 * GIB
 
 
 def _libraries(machine: Machine, tools: Tools) -> Answer:
@@ -208,69 +180,49 @@ def _deepspeed(machine: Machine, tools: Tools) -> Answer:
 
 def _compiler(machine: Machine, tools: Tools) -> Answer:
     """DeepSpeed builds its CPU Adam at the first run; with a CUDA build of torch that needs CUDA's headers too."""
-    nvcc = tr("nvcc (CUDA {version} toolkit)", version=machine.torch_cuda)
-    parts = (
-        (tools.cpp_compiler is None, "g++", tools.install("g++", "gcc-c++", "gcc")),
-        (not tools.python_headers, "Python.h", tools.install("python3-dev", "python3-devel", "python")),
-        (tools.ninja is None, "ninja", training_line(machine, "[deepspeed]")),
-        (machine.torch_cuda and not tools.nvcc, nvcc, tools.install("nvidia-cuda-toolkit", "cuda-toolkit", "cuda")),
-    )
-    lacking = [(name, command) for missing, name, command in parts if missing]
+    lacking, commands = list[str](), list[str]()
+    if tools.cpp_compiler is None or not tools.python_headers:
+        lacking += [
+            name for name, there in (("g++", tools.cpp_compiler), ("Python.h", tools.python_headers)) if not there
+        ]
+        commands.append(tools.install("g++ python3-dev", "gcc-c++ python3-devel", "gcc python"))
+    if machine.torch_cuda and not tools.nvcc:
+        lacking.append(tr("nvcc (CUDA {version} toolkit)", version=machine.torch_cuda))
+        commands.append(tools.install("nvidia-cuda-toolkit", "cuda-toolkit", "cuda"))
     if not lacking:
-        return Answer("ok", f"{tools.cpp_compiler}, {tools.ninja}")
-    names = ", ".join(name for name, _ in lacking)
-    reason = tr("{lacking} not found: AdamW for offload cannot be built", lacking=names)
-    return Answer("missing", reason, tr("Install them."), " && ".join(command for _, command in lacking))
+        return Answer("ok", tools.cpp_compiler or "")
+    reason = tr("{lacking} not found: AdamW for offload cannot be built", lacking=", ".join(lacking))
+    return Answer("missing", reason, tr("Install them."), " && ".join(commands))
 
 
 def _shared_memory(machine: Machine, tools: Tools) -> Answer:
     size = machine.shared_memory_bytes
+    if machine.platform != "linux":
+        return Answer("ok", tr("not needed on this machine"))
     if size is None:
         reason = machine.unavailable.get("shared_memory_bytes", tr("unknown"))
-        if machine.platform != "linux":
-            return Answer("ok", tr("not needed on this machine ({reason})", reason=reason))
         return Answer("warning", reason, tr("Run without data loader workers."))
+    found = tr("/dev/shm has {size}", size=f"{size / GIB:.1f} GiB")
     if size >= SMALL_SHARED_BYTES:
-        return Answer("ok", tr("/dev/shm has {size}", size=_gib(size)))
-    reason = tr("/dev/shm has {size}: data loader workers die with a bus error when it is full", size=_gib(size))
-    if tools.container:
-        remedy = tr("Start the container with more shared memory. Or run without data loader workers.")
-        return Answer("warning", reason, remedy, "docker run --shm-size=8g ...")
-    remedy = tr("Enlarge it. Or run without data loader workers.")
-    return Answer("warning", reason, remedy, "sudo mount -o remount,size=8G /dev/shm")
+        return Answer("ok", found)
+    reason = tr("{found}: data loader workers die with a bus error when it is full", found=found)
+    command = "docker run --shm-size=8g ..." if tools.container else "sudo mount -o remount,size=8G /dev/shm"
+    return Answer("warning", reason, tr("Enlarge it, or run without data loader workers."), command)
 
 
 def _disk(machine: Machine, tools: Tools) -> Answer:
-    free = machine.disk_free_bytes
+    free, path = machine.disk_free_bytes, machine.disk_path
+    remedy = tr("Free space for checkpoints, or choose another output folder (--output-dir).")
     if free is None:
-        reason = machine.unavailable.get("disk_free_bytes", tr("unknown"))
-        return Answer("warning", reason, tr("Choose another output folder (--output-dir)."))
-    found = tr("{free} free at {path}", free=_gib(free), path=machine.disk_path)
-    if free < NO_DISK_BYTES:
-        return Answer("missing", found, tr("Free some space, or choose another output folder (--output-dir)."))
-    if free < SMALL_DISK_BYTES:
-        remedy = tr("Checkpoints of large models will not fit: choose another output folder (--output-dir) for them.")
-        return Answer("warning", found, remedy)
-    return Answer("ok", found)
-
-
-def _ram(machine: Machine, tools: Tools) -> Answer:
-    available, total = machine.ram_available_bytes, machine.ram_total_bytes
-    found = tr("{ram_available} of {ram_total} available", ram_available=_gib(available), ram_total=_gib(total))
-    if available < SCARCE_RAM_BYTES:
-        return Answer("warning", found, tr("Close other programs, or train a small model."))
-    if total < LOW_RAM_BYTES:
-        return Answer("warning", found, tr("Rows are streamed and no data loader workers are started."))
-    return Answer("ok", found)
-
-
-def _gib(size_bytes: int) -> str:
-    return f"{size_bytes / GIB:.1f} GiB" if size_bytes >= GIB / 10 else f"{size_bytes / 1024**2:.0f} MiB"
+        return Answer("warning", machine.unavailable.get("disk_free_bytes", tr("unknown")), remedy)
+    found = tr("{free} free at {path}", free=f"{free / GIB:.1f} GiB", path=path)
+    if free >= SMALL_DISK_BYTES:
+        return Answer("ok", found)
+    return Answer("missing" if free < NO_DISK_BYTES else "warning", found, remedy)
 
 
 CHECKS: dict[str, tuple[str, Callable[[Machine, Tools], Answer]]] = {
     "libraries": (mark("Training libraries"), _libraries),
-    "mps": (mark("Apple GPU (MPS)"), _mps),
     "driver": (mark("NVIDIA driver"), _driver),
     "gpus": ("GPUs", _gpus),
     "torch_cuda": (mark("CUDA build of torch"), _torch_cuda),
@@ -281,17 +233,17 @@ CHECKS: dict[str, tuple[str, Callable[[Machine, Tools], Answer]]] = {
     "deepspeed_compiler": (mark("Compiler for DeepSpeed"), _compiler),
     "shared_memory": (mark("Shared memory"), _shared_memory),
     "disk": (mark("Disk"), _disk),
-    "ram": (mark("RAM"), _ram),
 }
 """Feature -> its title and what looks at it, in the order in which they matter."""
 
 
+OF_NVIDIA = ("driver", "torch_cuda", "tf32", "flash_attention")
+
+
 def check_machine(machine: Machine, tools: Tools) -> tuple[Check, ...]:
-    apple, checks = machine.platform == "darwin", list[Check]()
-    left_out = {"driver", "gpus", "torch_cuda", "tf32", "flash_attention"} if apple else {"mps"}
-    left_out |= set() if machine.gpus else {"gpus"}
+    checks, is_apple = list[Check](), machine.platform == "darwin"
     for feature, (title, look) in CHECKS.items():
-        if feature in left_out:
+        if (feature in OF_NVIDIA and is_apple) or (feature == "gpus" and not machine.gpus and not is_apple):
             continue
         found = look(machine, tools)
         required = feature == "libraries" or (feature == "disk" and found.status == "missing")

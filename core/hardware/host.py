@@ -8,13 +8,15 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 import psutil
 from trainwiz.core.catalog.gpus import find_gpu
-from trainwiz.core.hardware.machine import Gpu
+from trainwiz.core.hardware.machine import Gpu, Machine
 from trainwiz.core.language import tr
 
 ROOT = Path("/")
@@ -22,100 +24,41 @@ ROOT = Path("/")
 
 # Limits that a container or a batch system sets: memory and CPU of cgroups, version 1 and 2.
 
-NO_LIMIT_BYTES = 1 << 60
-"""Version 1 writes "no limit" as the largest multiple of the page size; nothing real comes near."""
+CGROUPS = "sys/fs/cgroup"
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The tightest of the limits on this process; None: not limited."""
-
-    memory_bytes: int | None = None
-    memory_available_bytes: int | None = None
-    """What is left under the limits; page cache that can be dropped counts as free."""
-
-
-def memory_groups() -> tuple[Path, ...]:
-    """The folders of the groups that can limit this process's memory. They stay the same for long."""
-    return tuple(_groups("memory"))
+def control_groups(controller: str) -> Iterator[tuple[Path, Path]]:
+    """(where the groups of version 2, or of the controller in version 1, begin; the one that this process is in)."""
+    lines = (line.split(":", 2) for line in _lines(ROOT / "proc/self/cgroup") if line.count(":") > 1)
+    for _, controllers, path in lines:
+        if not controllers or controller in controllers.split(","):
+            top = ROOT / CGROUPS / (controller if controllers else "")
+            group = top / path.strip("/")
+            # In a container the path may be the host's: its own group is then what the mount shows.
+            yield top, group if group.is_dir() else top
 
 
-def memory_limits(groups: Iterable[Path]) -> Limits:
-    """Only the memory of `groups`, as it is now: cheap enough for once a second."""
-    limits: list[int] = []
-    available: list[int] = []
-    for group in groups:
-        limit = _number(group / "memory.max") or _number(group / "memory.limit_in_bytes")
-        if limit is not None and limit < NO_LIMIT_BYTES:
-            used = _number(group / "memory.current") or _number(group / "memory.usage_in_bytes") or 0
-            limits.append(limit)
-            available.append(max(0, limit - max(0, used - _droppable(group))))
-    return Limits(min(limits, default=None), min(available, default=None))
+def _limiting(controller: str) -> Iterator[Path]:
+    """The folders of this process's groups and of those above them: the tightest limit counts."""
+    for top, group in control_groups(controller):
+        yield group
+        while group != top:
+            group = group.parent
+            yield group
 
 
-def _groups(controller: str) -> Iterator[Path]:
-    paths = _own_paths()
-    for mount, shown, controllers in _mounts():
-        path = paths.get(controller if controllers else "")
-        if path is None or (controllers and controller not in controllers):
-            continue
-        inside = path.removeprefix(shown.rstrip("/")) if path.startswith(shown) else ""
-        top = ROOT / mount.lstrip("/")
-        folder = top / inside.strip("/")
-        # In a container the path may be the host's: its own group is then what the mount shows.
-        if not folder.is_dir():
-            folder = top
-        yield folder
-        while folder != top:
-            folder = folder.parent
-            yield folder
-
-
-def _own_paths() -> dict[str, str]:
-    """Controller name ("" for version 2) -> path of this process's group."""
-    paths: dict[str, str] = {}
-    for line in _lines(ROOT / "proc/self/cgroup"):
-        _, _, rest = line.partition(":")
-        names, _, path = rest.partition(":")
-        for name in names.split(","):
-            paths[name] = path
-    return paths
-
-
-def _mounts() -> Iterator[tuple[str, str, list[str]]]:
-    """(folder, the cgroup that it shows: "/" on a host, the container's own inside one, controllers: none for version 2)."""
-    for line in _lines(ROOT / "proc/self/mountinfo"):
-        left, _, right = line.partition(" - ")
-        fields, kind = left.split(" "), right.split(" ")
-        if len(fields) < 5 or len(kind) < 3 or kind[0] not in {"cgroup", "cgroup2"}:
-            continue
-        # mountinfo writes a blank as \\040.
-        folder, shown = (fields[place].replace("\\040", " ").replace("\\134", "\\") for place in (4, 3))
-        yield folder, shown, [] if kind[0] == "cgroup2" else kind[2].split(",")
-
-
-def _cpu_quota(group: Path) -> float | None:
-    """Cores that the group may use: quota over period, in both spellings."""
-    words = text_of(group / "cpu.max").split()
-    if len(words) == 2 and words[0].isdigit() and words[1].isdigit() and int(words[1]) > 0:
-        return int(words[0]) / int(words[1])
-    quota, period = _number(group / "cpu.cfs_quota_us"), _number(group / "cpu.cfs_period_us")
-    return quota / period if quota is not None and quota > 0 and period else None
-
-
-def _droppable(group: Path) -> int:
-    """File pages not used lately: the kernel drops them before it kills."""
-    found = {}
-    for line in _lines(group / "memory.stat"):
-        name, _, value = line.partition(" ")
-        if name in {"inactive_file", "total_inactive_file"} and value.isdigit():
-            found[name] = int(value)
-    return found.get("total_inactive_file", found.get("inactive_file", 0))
+def _cpu_quota(group: Path) -> float:
+    """Cores that the group may use: quota over period, in both spellings; infinite where it has no limit."""
+    words = (
+        text_of(group / "cpu.max") or f"{text_of(group / 'cpu.cfs_quota_us')} {text_of(group / 'cpu.cfs_period_us')}"
+    )
+    quota, period = (int(word) if word.isdigit() else 0 for word in (*words.split(), "", "")[:2])
+    return quota / period if quota and period else inf
 
 
 def _number(path: Path) -> int | None:
     text = text_of(path).strip()
-    return int(text) if text.removeprefix("-").isdigit() else None
+    return int(text) if text.isdigit() else None
 
 
 def _lines(path: Path) -> list[str]:
@@ -141,33 +84,31 @@ class Memory:
 
 
 def read_memory() -> Memory:
-    return memory_within(memory_limits(memory_groups()))
-
-
-def memory_within(limits: Limits) -> Memory:
+    """As it is now: cheap enough for once a second."""
     machine = psutil.virtual_memory()
-    limited = limits.memory_bytes is not None and limits.memory_bytes < machine.total
-    total = limits.memory_bytes if limited and limits.memory_bytes is not None else int(machine.total)
-    available = min(int(machine.available), total)
-    if limits.memory_available_bytes is not None:
-        available = min(available, limits.memory_available_bytes)
-    return Memory(total, available, limited)
+    total, available = int(machine.total), int(machine.available)
+    for group in _limiting("memory"):
+        limit = _number(group / "memory.max") or _number(group / "memory.limit_in_bytes")
+        if limit is not None:
+            used = _number(group / "memory.current") or _number(group / "memory.usage_in_bytes") or 0
+            # File pages not used lately: the kernel drops them before it kills. Version 1 counts those of groups below apart.
+            stat = dict(line.split(" ", 1) for line in _lines(group / "memory.stat") if " " in line)
+            droppable = int(stat.get("total_inactive_file") or stat.get("inactive_file") or 0)
+            total = min(total, limit)
+            available = min(available, limit - max(0, used - droppable))
+    return Memory(total, max(0, min(available, total)), limited=total < machine.total)
 
 
 def count_cores() -> int:
     """Cores that this process may use: its affinity and the cgroup's quota respected, at least 1."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count() or 1
-    quota = min((quota for group in _groups("cpu") if (quota := _cpu_quota(group)) is not None), default=None)
-    return max(1, cores if quota is None else min(cores, int(quota)))
+    return max(1, int(min(cores, min(map(_cpu_quota, _limiting("cpu")), default=inf))))
 
 
 def nearest_existing(path: Path) -> Path:
     """`path`, or the nearest folder above it that exists: where its files would come to lie."""
     path = path.absolute()
-    for candidate in (path, *path.parents):
-        if candidate.exists():
-            return candidate
-    return Path(path.anchor)
+    return next((place for place in (path, *path.parents) if place.exists()), Path(path.anchor))
 
 
 def free_disk(path: Path) -> int:
@@ -177,20 +118,17 @@ def free_disk(path: Path) -> int:
 
 def cpu_model() -> str | None:
     if sys.platform == "darwin":
-        return _mac_processor()
-    lines = _lines(ROOT / "proc/cpuinfo")
-    names = (line.partition(":")[2].strip() for line in lines if line.lower().startswith("model name"))
-    return next(names, "") or platform.processor() or None
-
-
-def _mac_processor() -> str | None:
-    try:
-        asked = subprocess.run(
-            ["sysctl", "-n", "machdep.cpu.brand_string"], capture_output=True, text=True, timeout=5, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
+        command = ["sysctl", "-n", "machdep.cpu.brand_string"]
+        with suppress(OSError, subprocess.SubprocessError):
+            return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip() or None
         return None
-    return asked.stdout.strip() or None
+    return _of_cpu("model name") or platform.processor() or None
+
+
+def _of_cpu(*names: str) -> str | None:
+    """What Linux says of the first processor under one of these names."""
+    lines = (line.partition(":") for line in _lines(ROOT / "proc/cpuinfo"))
+    return next((value.strip() for name, _, value in lines if name.strip().lower() in names), None)
 
 
 BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
@@ -199,8 +137,7 @@ BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
 
 def cpu_has_bf16() -> bool | None:
     """Whether the first processor multiplies in bf16 by instructions; None where the system does not say."""
-    lines = (line.partition(":") for line in _lines(ROOT / "proc/cpuinfo"))
-    flags = next((words for name, _, words in lines if name.strip().lower() in ("flags", "features")), None)
+    flags = _of_cpu("flags", "features")
     return None if flags is None else not BF16_FLAGS.isdisjoint(flags.split())
 
 
@@ -213,43 +150,32 @@ def os_version() -> str:
 
 NOT_OUTWARD = ("lo", "docker", "veth", "br-", "virbr", "cni", "flannel")
 """Beginnings of names: loopback, and bridges that end in this machine."""
-ROUTES = "proc/net/route"
-ADAPTERS = "sys/class/infiniband"
 EVERYWHERE = "00000000"
 """Destination of the default route in /proc/net/route."""
 
 
 def interfaces() -> tuple[str, ...]:
     try:
-        up = psutil.net_if_stats()
+        up = {name for name, state in psutil.net_if_stats().items() if state.isup}
         addresses = psutil.net_if_addrs()
     except (OSError, RuntimeError):
         return ()
     names = [
         name
-        for name in sorted(addresses)
-        if name in up
-        and up[name].isup
-        and not name.startswith(NOT_OUTWARD)
-        and any(address.family == socket.AF_INET for address in addresses[name])
+        for name in sorted(up.intersection(addresses))
+        if not name.startswith(NOT_OUTWARD) and any(address.family == socket.AF_INET for address in addresses[name])
     ]
-    # The default route with the lowest metric; this file exists on Linux only.
-    lines = [line.split() for line in _lines(ROOT / ROUTES)[1:]]
-    routes = [fields for fields in lines if len(fields) > 6 and fields[1] == EVERYWHERE]
-    best = min(routes, key=lambda fields: int(fields[6]) if fields[6].isdecimal() else 0, default=[None])
-    return tuple(sorted(names, key=lambda name: name != best[0]))
+    # The kernel lists routes to the same place by their metric, the one that it takes first; the file is Linux's.
+    routes = (line.split() for line in _lines(ROOT / "proc/net/route"))
+    default = next((fields[0] for fields in routes if fields[1:2] == [EVERYWHERE]), None)
+    return tuple(sorted(names, key=lambda name: name != default))
 
 
 def infiniband_adapters() -> tuple[str, ...] | None:
     """InfiniBand and RoCE adapters; () where the kernel knows none, None where there is no such list to read."""
     if sys.platform != "linux":
         return None
-    try:
-        return tuple(sorted(entry.name for entry in (ROOT / ADAPTERS).iterdir()))
-    except FileNotFoundError:
-        return ()
-    except OSError:
-        return None
+    return tuple(sorted(entry.name for entry in (ROOT / "sys/class/infiniband").glob("*")))
 
 
 # Apple Silicon: one GPU that shares the machine's memory. Decided from the platform, without torch.
@@ -268,28 +194,27 @@ BF16_MACOS = (14, 0)
 
 def version_tuple(version: str | None) -> tuple[int, ...]:
     """ "14.5" -> (14, 5); () where it is not known."""
-    parts = (version or "").split(".")
-    return tuple(int(part) for part in parts) if all(part.isdigit() for part in parts) else ()
+    return tuple(int(part) for part in (version or "").split(".") if part.isdigit())
 
 
-def apple_gpu(
-    machine: str, macos: str, cpu_model: str | None, ram_total_bytes: int, ram_available_bytes: int
-) -> tuple[Gpu | None, str | None]:
-    """(the GPU, None), or (None, why torch's MPS cannot be used here).
+def apple_gpu(machine: str, macos: str, cpu_model: str | None, memory: Memory) -> Machine:
+    """A Machine of which only the GPU is known, or why torch's MPS cannot be used here.
 
     `machine` is what `platform.machine()` says: under Rosetta a Python for Intel says "x86_64" on an M-series Mac.
     """
     if machine != "arm64":
-        return None, tr("MPS needs Apple silicon and a Python built for it (this one is for Intel)")
+        why = tr("MPS needs Apple silicon and a Python built for it (this one is for Intel)")
+        return Machine(unavailable={"gpus": why})
     if version_tuple(macos) < OLDEST_MACOS:
-        return None, tr("MPS needs macOS 12.3, this is {version}", version=macos or tr("unknown"))
-    working_set = int(ram_total_bytes * (UNIFIED_SHARE_SMALL if ram_total_bytes <= SMALL_BYTES else UNIFIED_SHARE))
+        return Machine(unavailable={"gpus": tr("MPS needs macOS 12.3, this is {version}", version=macos)})
+    total = memory.total_bytes
+    working_set = int(total * (UNIFIED_SHARE_SMALL if total <= SMALL_BYTES else UNIFIED_SHARE))
     spec = find_gpu(cpu_model) if cpu_model else None
     gpu = Gpu(
         index=0,
         name=cpu_model or tr("Apple GPU"),
         memory_total_bytes=working_set,
-        memory_free_bytes=min(working_set, ram_available_bytes),
+        memory_free_bytes=min(working_set, memory.available_bytes),
         catalogue_name=spec.name if spec is not None else None,
     )
-    return gpu, None
+    return Machine((gpu,))

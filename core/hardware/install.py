@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from trainwiz.core.errors import CannotRunError, Finding
+from trainwiz.core.hardware.host import text_of
 from trainwiz.core.hardware.machine import Machine, can_import
 from trainwiz.core.hardware.visible import weakest_gpu
 from trainwiz.core.language import tr
@@ -43,23 +44,13 @@ def installer_of(prefix: Path, *, has_pip: bool) -> str:
     if (prefix / "pipx_metadata.json").is_file():
         # `pipx inject` takes extras of the program itself since 2026 alone.
         return f"pipx runpip {shlex.quote(prefix.name)} install"
-    try:
-        by_uv = any(line.startswith("uv =") for line in (prefix / "pyvenv.cfg").read_text("utf-8").splitlines())
-    except OSError:
-        by_uv = False
-    if by_uv or (not has_pip and shutil.which("uv")):
+    if "\nuv = " in text_of(prefix / "pyvenv.cfg") or (not has_pip and shutil.which("uv")):
         active = os.environ.get("VIRTUAL_ENV") == str(prefix)
         return "uv pip install" if active else f"uv pip install --python {shlex.quote(str(prefix))}"
-    if _is_ours("pip"):
+    if (pip := shutil.which("pip")) and Path(pip).absolute() == Path(sys.executable).absolute().with_name("pip"):
+        # A shell here takes the program of this environment.
         return "pip install"
-    python = next((name for name in ("python3", "python") if _is_ours(name)), shlex.quote(sys.executable))
-    return f"{python} -m pip install"
-
-
-def _is_ours(name: str) -> bool:
-    """A shell here would take the program of this environment."""
-    found = shutil.which(name)
-    return found is not None and Path(found).absolute() == Path(sys.executable).absolute().with_name(name)
+    return f"{shlex.quote(sys.executable)} -m pip install"
 
 
 TORCH_INDEX = "https://download.pytorch.org/whl/"
@@ -80,14 +71,11 @@ def install_line(installer: str, *packages: str, options: str = "") -> str:
 
 
 def training_line(machine: Machine | None = None, extra: str = "[train]") -> str:
-    """What makes this a place to train in. Without a machine, or with one that is elsewhere: by a quick look at this one."""
+    """What makes this a place to train in. Without a machine, or with one that is elsewhere: by a look at this one."""
     if machine is None or machine.hypothetical:
-        machine = Machine(
-            platform=sys.platform,
-            accelerator="cuda" if Path("/proc/driver/nvidia").exists() else "cpu",
-            amd_gpu=has_amd_gpu(),
-            installer=find_installer(),
-        )
+        from trainwiz.core.hardware.read import probe_machine
+
+        machine = probe_machine()
     build = "" if machine.libraries.has("torch") else torch_build(machine)
     if not build or machine.installer.startswith(("uv ", "uvx ")):
         return install_line(machine.installer, extra, options=f"--torch-backend {build}" if build else "")
@@ -102,9 +90,8 @@ def torch_line(machine: Machine) -> str:
     if machine.installer in (UV_TOOL, UVX):
         return install_line(machine.installer, options=f"--torch-backend {build or 'auto'}")
     name = f"torch=={version}" if not build and version[:1].isdigit() else "torch"
-    again = "--reinstall" if machine.installer.startswith("uv ") else "--force-reinstall"
     where = f" --index-url {TORCH_INDEX}{build}" if build else ""
-    return f"{machine.installer} {again} {name}{where}"
+    return f"{machine.installer} --force-reinstall {name}{where}"
 
 
 def torch_build(machine: Machine, *, for_card: bool = False) -> str:
@@ -118,10 +105,6 @@ def torch_build(machine: Machine, *, for_card: bool = False) -> str:
     capability = (8, 0) if gpu is None or gpu.capability is None else gpu.capability
     cuda = int((machine.cuda_driver_version or "13").partition(".")[0])
     return OLD_CARDS if capability < (7, 5) or (cuda < 13 and capability < (10, 0)) else ""
-
-
-def has_amd_gpu() -> bool:
-    return Path("/dev/kfd").exists()
 
 
 def _as_installed(extra: str) -> str:

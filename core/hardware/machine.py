@@ -95,7 +95,7 @@ class Machine:
     """Kernel release on Linux, "14.5" on macOS."""
     wsl: bool = False
     hypothetical: bool = False
-    description: str = ""
+    description: str = field(init=False)
     """One line: "1 x RTX 3080 10GB, 12 cores, 62.7 GiB RAM"."""
     cpu_model: str | None = None
     cpu_bf16: bool | None = None
@@ -137,18 +137,16 @@ class Machine:
         visible = (gpu for gpu in self.gpus if gpu.visible)
         return tuple(sorted(visible, key=lambda gpu: gpu.index if gpu.cuda_index is None else gpu.cuda_index))
 
+    def __post_init__(self) -> None:
+        cores = trn("{n} core", "{n} cores", self.cpu_cores)
+        ram = tr("{size} GiB RAM", size=f"{self.ram_total_bytes / GIB:.1f}")
+        object.__setattr__(self, "description", tr(", ").join((describe_gpus(self.visible_gpus), cores, ram)))
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
 GIB = 1024**3
-
-
-def describe(machine: Machine) -> str:
-    parts = [describe_gpus(machine.visible_gpus)]
-    parts.append(trn("{n} core", "{n} cores", machine.cpu_cores))
-    parts.append(tr("{size} GiB RAM", size=f"{machine.ram_total_bytes / GIB:.1f}"))
-    return tr(", ").join(parts)
 
 
 def describe_gpus(gpus: Sequence[Gpu]) -> str:
@@ -215,14 +213,10 @@ def torch_cuda_version() -> tuple[str | None, str | None]:
     if spec is None or spec.origin is None:
         return None, tr("torch is not installed")
     try:
-        text = (Path(spec.origin).parent / "version.py").read_text(encoding="utf-8")
+        text = Path(spec.origin).with_name("version.py").read_text(encoding="utf-8")
     except OSError as error:
         return None, tr("torch/version.py cannot be read ({reason})", reason=os_reason(error))
-    built = {
-        name: value
-        for name, value in re.findall(r"^(\w+)\s*(?::[^=\n]*)?=\s*['\"]?([^'\"\n]*)['\"]?\s*$", text, re.MULTILINE)
-        if value != "None"
-    }
+    built = dict(re.findall(r"^(\w+)\b[^=\n]*= *['\"]([^'\"\n]+)", text, re.MULTILINE))
     version = built.get("__version__", UNKNOWN_VERSION)
     if "cuda" in built:
         return built["cuda"], None
@@ -280,10 +274,16 @@ class Rates:
         from pydantic import TypeAdapter  # takes a tenth of a second
 
         found = TypeAdapter(cls).validate_python(dict(values))
-        numbers = [found.bytes_per_s, found.launch_s, found.adam_parameters_per_s, found.threads]
-        parts = [size for one in (*found.products, *found.attention) for size in (one.rows, one.width, one.flops_per_s)]
-        known = (number for number in (*numbers, found.fresh_bytes_per_s, *parts) if number is not None)
-        if not all(0 < number < inf for number in known):
+        numbers = [
+            found.bytes_per_s,
+            found.launch_s,
+            found.adam_parameters_per_s,
+            found.threads,
+            found.fresh_bytes_per_s,
+        ]
+        for one in (*found.products, *found.attention):
+            numbers += one.rows, one.width, one.flops_per_s
+        if not all(number is None or 0 < number < inf for number in numbers):
             raise ValueError(found)
         date.fromisoformat(found.day)
         return found
@@ -294,6 +294,6 @@ def product_rate(rates: Sequence[ProductRate], format: str, rows: float, width: 
     known = [one for one in rates if one.format == format]
     if not known:
         return None
-    weights = [(exp(-abs(log(rows / one.rows)) - 2 * abs(log(width / one.width))), one.flops_per_s) for one in known]
-    total = sum(weight for weight, _ in weights)
-    return exp(sum(weight * log(rate) for weight, rate in weights) / total)
+    weights = [exp(-abs(log(rows / one.rows)) - 2 * abs(log(width / one.width))) for one in known]
+    logs = (weight * log(one.flops_per_s) for weight, one in zip(weights, known, strict=True))
+    return exp(sum(logs) / sum(weights))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import partial
-from types import TracebackType
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import pynvml
 from trainwiz.core.catalog.gpus import find_gpu
-from trainwiz.core.hardware.machine import UNKNOWN_LINK, Gpu
+from trainwiz.core.hardware.machine import UNKNOWN_LINK, Gpu, Machine
 from trainwiz.core.language import mark, tr
 
 T = TypeVar("T")
@@ -21,11 +21,11 @@ NO_LIBRARY = mark("no NVIDIA driver is installed: libnvidia-ml.so.1 was not foun
 NOT_LOADED = mark("the NVIDIA driver is installed but not loaded")
 DRIVER_UPDATED = mark("the NVIDIA driver was updated but the old one is still loaded: reboot, or reload the driver")
 TOO_LATE = mark("the driver did not respond in time")
+NOT_INITIALIZED = mark("NVML is not initialized")
 NO_GPU = mark("the NVIDIA driver works but finds no GPU")
 """Reasons that code compares, in the language in use: `reason == tr(NO_GPU)`."""
 
 _REASONS: dict[int, str] = {
-    pynvml.NVML_ERROR_UNINITIALIZED: mark("NVML is not initialized"),
     pynvml.NVML_ERROR_NOT_SUPPORTED: mark("this GPU does not report it"),
     pynvml.NVML_ERROR_NO_PERMISSION: mark("this user has no permission to read it"),
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED: NOT_LOADED,
@@ -43,29 +43,22 @@ LOST_CODES = frozenset({pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_R
 
 
 class Unreadable(Exception):
-    """A value that NVML did not give: `code` is NVML's (None for a failure outside it), the text says why."""
+    """A value that NVML did not give; the text says why. `code` is NVML's, None for a failure outside it."""
 
     def __init__(self, reason: str, code: int | None = None) -> None:
         super().__init__(reason)
         self.reason = reason
-        self.code = code
-
-    @property
-    def lost(self) -> bool:
-        return self.code in LOST_CODES
+        self.lost = code in LOST_CODES
 
 
 def call(function: str, *arguments: Any) -> Any:
     try:
-        value = getattr(pynvml, function)(*arguments)
+        return getattr(pynvml, function)(*arguments)
     except pynvml.NVMLError as error:
         code = int(error.value)
         raise Unreadable(tr(_REASONS[code]) if code in _REASONS else str(error), code) from None
-    except AttributeError:
-        raise Unreadable(tr("the installed nvidia-ml-py has no {function}", function=function)) from None
-    except (ValueError, TypeError, OSError) as error:
+    except (AttributeError, ValueError, TypeError, OSError) as error:
         raise Unreadable(tr("the driver's response could not be read ({error})", error=error)) from None
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 ANSWER_S = 30.0
@@ -73,10 +66,9 @@ ANSWER_S = 30.0
 _hangs = False
 
 
-def in_time(read: Callable[[], T], within_s: float | None = None) -> T:
-    """What `read` gives. Raises Unreadable where the driver has not answered after `within_s` (ANSWER_S without it).
+def in_time(read: Callable[[], T], within_s: float) -> T:
+    """What `read` gives. Raises Unreadable where the driver has not answered after `within_s`; no session is opened then.
 
-    It is not asked again then.
     A driver that has lost its card may never come back from a call, and nothing can end such a call.
     """
     global _hangs
@@ -91,100 +83,71 @@ def in_time(read: Callable[[], T], within_s: float | None = None) -> T:
 
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
-    asking.join(ANSWER_S if within_s is None else within_s)
+    asking.join(within_s)
     if failures:
         raise failures[0]
     if not answers:
         _hangs = True
-        raise Unreadable(tr(TOO_LATE), pynvml.NVML_ERROR_TIMEOUT)
+        raise Unreadable(tr(TOO_LATE))
     return answers[0]
-
-
-class Reader:
-    def __init__(self) -> None:
-        self.unavailable: dict[str, str] = {}
-        self.lost: str | None = None
-
-    def read(self, field: str, read: Callable[[], T]) -> T | None:
-        """What `read` gives, or None with the reason under `unavailable[field]`."""
-        try:
-            return read()
-        except Unreadable as error:
-            self.unavailable[field] = error.reason
-            if error.lost:
-                self.lost = error.reason
-            return None
 
 
 class NvmlSession:
     """`with NvmlSession() as nvml`: `nvml.error` is None, or says why there is no NVML here."""
 
     def __init__(self) -> None:
-        self.error: str | None = tr("NVML is not initialized")
+        self.error: str | None = tr(NOT_INITIALIZED)
 
-    def open(self) -> bool:
-        """Initialise NVML; True when it worked. Safe to call again after a failure or a close."""
+    def open(self) -> None:
+        """Initialise NVML where it is not. Safe to call again after a failure or a close."""
         if self.error is None:
-            return True
-        if _hangs:
-            self.error = tr(TOO_LATE)
-            return False
+            return
         try:
+            if _hangs:
+                raise Unreadable(tr(TOO_LATE))
             call("nvmlInit")
+            self.error = None
         except Unreadable as error:
             self.error = error.reason
-            return False
-        self.error = None
-        return True
 
     def close(self) -> None:
-        if self.error is not None:
-            return
-        self.error = tr("NVML is not initialized")
-        try:
-            call("nvmlShutdown")
-        except Unreadable as error:
-            self.error = error.reason
+        if self.error is None:
+            self.error = tr(NOT_INITIALIZED)
+            with suppress(Unreadable):
+                call("nvmlShutdown")
 
     def __enter__(self) -> NvmlSession:
         self.open()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
 
 def device_memory(handle: Any) -> tuple[int, int, int]:
-    """(total, free, used) in bytes. Used leaves out what the driver itself reserves, where the driver says it."""
-    try:
-        info = call("nvmlDeviceGetMemoryInfo", handle, pynvml.nvmlMemory_v2)
-    except Unreadable as error:
-        if error.lost:
-            raise
-        info = call("nvmlDeviceGetMemoryInfo", handle)
+    """(total, free, used) in bytes. Used leaves out what the driver itself reserves (drivers from 510 on say it)."""
+    info = call("nvmlDeviceGetMemoryInfo", handle, pynvml.nvmlMemory_v2)
     return int(info.total), int(info.free), int(info.used)
 
 
-def mig_handles(card: Any) -> tuple[bool | None, list[Any]]:
-    """(MIG is enabled, the handles of its slices); (None, []) for a card without MIG."""
+def mig_handles(card: Any) -> tuple[str | None, list[Any]]:
+    """("enabled" or "disabled", the handles of its slices); (None, []) for a card without MIG."""
+    modes = _asked("nvmlDeviceGetMigMode", card)
+    if modes is None or not modes[0]:
+        return None if modes is None else "disabled", []
+    count = int(call("nvmlDeviceGetMaxMigDeviceCount", card))
+    slices = (_asked("nvmlDeviceGetMigDeviceHandleByIndex", card, index) for index in range(count))
+    return "enabled", [handle for handle in slices if handle is not None]
+
+
+def _asked(function: str, *arguments: Any) -> Any:
+    """None where the card does not have it. Raises Unreadable where the card is lost."""
     try:
-        current, _ = call("nvmlDeviceGetMigMode", card)
+        return call(function, *arguments)
     except Unreadable as error:
         if error.lost:
             raise
-        return None, []
-    if not current:
-        return False, []
-    slices = []
-    for index in range(int(call("nvmlDeviceGetMaxMigDeviceCount", card))):
-        try:
-            slices.append(call("nvmlDeviceGetMigDeviceHandleByIndex", card, index))
-        except Unreadable as error:
-            if error.lost:
-                raise
-    return True, slices
+        return None
 
 
 # Every card and MIG slice, and how they are joined.
@@ -199,6 +162,8 @@ _LEVELS: dict[int, str] = {
 }
 
 Bus = tuple[int, int, int]
+SWITCH = None
+"""The far end of a link that is an NVSwitch."""
 
 
 def read_links(handles: Mapping[int, Any]) -> dict[int, tuple[str, ...]]:
@@ -206,164 +171,136 @@ def read_links(handles: Mapping[int, Any]) -> dict[int, tuple[str, ...]]:
 
     `handles` maps NVML indexes to NVML handles. A link that cannot be read is "GPU1: unknown (reason)".
     """
-    if len(handles) < 2:
-        return {}
-    buses = {index: _bus(handle) for index, handle in handles.items()}
-    peers = {index: _nvlink_peers(handle) for index, handle in handles.items()}
+    ends = {index: _far_ends(handle) for index, handle in handles.items()} if len(handles) > 1 else {}
 
     def link(one: int, other: int) -> str:
-        direct = sum(bus == buses[other] for bus in peers[one][0])
-        if direct:
-            return f"NVLink x{direct}"
-        if peers[one][1] and peers[other][1]:
-            return tr("NVLink x{count} through NVSwitch", count=min(peers[one][1], peers[other][1]))
+        switched = min(ends[one][SWITCH], ends[other][SWITCH])
         try:
+            if direct := ends[one][_bus(call("nvmlDeviceGetPciInfo", handles[other]))]:
+                return f"NVLink x{direct}"
+            if switched:
+                return tr("NVLink x{count} through NVSwitch", count=switched)
             level = int(call("nvmlDeviceGetTopologyCommonAncestor", handles[one], handles[other]))
         except Unreadable as error:
             return f"{tr(UNKNOWN_LINK)} ({error.reason})"
-        return tr(_LEVELS[level]) if level in _LEVELS else tr("PCIe (topology level {level})", level=level)
+        return tr(_LEVELS.get(level, UNKNOWN_LINK))
 
-    return {one: tuple(f"GPU{other}: {link(one, other)}" for other in handles if other != one) for one in handles}
+    return {one: tuple(f"GPU{other}: {link(one, other)}" for other in ends if other != one) for one in ends}
 
 
-def _bus(handle: Any) -> Bus | None:
-    try:
-        info = call("nvmlDeviceGetPciInfo", handle)
-    except Unreadable:
-        return None
+def _far_ends(handle: Any) -> Counter[Bus | None]:
+    """Card at the far end, or SWITCH -> number of active links."""
+    ends: Counter[Bus | None] = Counter()
+    # The first link that the card does not have: there are none behind it.
+    with suppress(Unreadable):
+        for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
+            if call("nvmlDeviceGetNvLinkState", handle, link):
+                kind = call("nvmlDeviceGetNvLinkRemoteDeviceType", handle, link)
+                is_switch = kind == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH
+                ends[SWITCH if is_switch else _bus(call("nvmlDeviceGetNvLinkRemotePciInfo", handle, link))] += 1
+    return ends
+
+
+def _bus(info: Any) -> Bus:
     return int(info.domain), int(info.bus), int(info.device)
 
 
-def _nvlink_peers(handle: Any) -> tuple[list[Bus], int]:
-    """(bus of the card at the far end of each active link, number of active links that end in an NVSwitch)."""
-    cards: list[Bus] = []
-    switches = 0
-    for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
+Reads = Mapping[str, Callable[[Any], Any]]
+_OF_SYSTEM: Reads = {
+    "driver": lambda _: call("nvmlSystemGetDriverVersion"),
+    # 12090 is 12.9.
+    "cuda_driver_version": lambda _: "{}.{}".format(*divmod(call("nvmlSystemGetCudaDriverVersion") // 10, 100)),
+    "gpus": lambda _: int(call("nvmlDeviceGetCount")),
+}
+_OF_SLICE: Reads = {
+    "uuid": lambda handle: call("nvmlDeviceGetUUID", handle),
+    "name": lambda handle: call("nvmlDeviceGetName", handle),
+    "memory_total_bytes": lambda handle: device_memory(handle)[0],
+    "memory_free_bytes": lambda handle: device_memory(handle)[1],
+    "memory_other_bytes": lambda handle: device_memory(handle)[2],
+}
+_OF_CARD: Reads = {
+    **_OF_SLICE,
+    "compute_capability": lambda handle: "{}.{}".format(*call("nvmlDeviceGetCudaComputeCapability", handle)),
+    "mig": lambda handle: mig_handles(handle)[0],
+    "power_limit_w": lambda handle: float(call("nvmlDeviceGetEnforcedPowerLimit", handle)) / 1000,
+}
+"""Field of Gpu -> how it is read."""
+
+
+def _values(reads: Reads, handle: Any) -> tuple[dict[str, Any], dict[str, str]]:
+    """(field -> value, field -> why there is none). Raises Unreadable where the whole card is lost."""
+    values: dict[str, Any] = {}
+    reasons: dict[str, str] = {}
+    for name, read in reads.items():
         try:
-            if not call("nvmlDeviceGetNvLinkState", handle, link):
-                continue
-            if call("nvmlDeviceGetNvLinkRemoteDeviceType", handle, link) == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
-                switches += 1
-                continue
-            far = call("nvmlDeviceGetNvLinkRemotePciInfo", handle, link)
-            cards.append((int(far.domain), int(far.bus), int(far.device)))
-        except Unreadable:
-            # The first link that the card does not have: there are none behind it.
-            break
-    return cards, switches
+            values[name] = read(handle)
+        except Unreadable as error:
+            if error.lost:
+                raise
+            reasons[name] = error.reason
+    return values, reasons
 
 
-@dataclass(frozen=True, slots=True)
-class GpuReading:
-    """What NVML said. `gpus` are in NVML's order (PCI bus), the slices of a MIG card after their card."""
+def read_gpus() -> Machine:
+    """A Machine of which only the cards, in NVML's order (PCI bus) with their MIG slices behind them, are known.
 
-    gpus: tuple[Gpu, ...] = ()
-    cuda_driver_version: str | None = None
-    unavailable: dict[str, str] = field(default_factory=dict)
-
-
-def read_gpus() -> GpuReading:
-    """All cards and MIG slices. Without a driver the reading is empty, with the reason under `unavailable["gpus"]`."""
+    Without a driver it has none, with the reason under `unavailable["gpus"]`.
+    """
     try:
-        return in_time(_read_all)
+        return in_time(_read_all, ANSWER_S)
     except Unreadable as error:
-        return GpuReading(unavailable={"gpus": error.reason})
+        return Machine(unavailable={"gpus": error.reason})
 
 
-def _read_all() -> GpuReading:
+def _read_all() -> Machine:
     with NvmlSession() as nvml:
         if nvml.error is not None:
-            return GpuReading(unavailable={"gpus": nvml.error})
-        reader = Reader()
-        driver = reader.read("driver", lambda: str(call("nvmlSystemGetDriverVersion")))
-        # 12090 is 12.9.
-        number = "nvmlSystemGetCudaDriverVersion"
-        cuda = reader.read("cuda_driver_version", lambda: "{}.{}".format(*divmod(call(number) // 10, 100)))
-        count = reader.read("gpus", lambda: int(call("nvmlDeviceGetCount"))) or 0
-        if count == 0 and "gpus" not in reader.unavailable:
-            reader.unavailable["gpus"] = tr(NO_GPU)
+            return Machine(unavailable={"gpus": nvml.error})
+        system, reasons = _values(_OF_SYSTEM, None)
+        count, driver = system.get("gpus", 0), system.get("driver")
+        if count == 0:
+            reasons.setdefault("gpus", tr(NO_GPU))
         gpus: list[Gpu] = []
         handles: dict[int, Any] = {}
         for index in range(count):
             try:
                 handle = call("nvmlDeviceGetHandleByIndex", index)
-            except Unreadable as error:
-                gpus.append(_unreadable(index, driver, error.reason))
-                continue
-            card = _read_card(index, handle, driver)
-            gpus.append(card)
-            if "gpu" not in card.unavailable:
+                gpus += _read_card(index, handle, driver)
                 handles[index] = handle
-                slices = Reader().read("mig", partial(mig_handles, handle)) if card.mig == "enabled" else None
-                gpus += [_read_slice(card, part, place) for place, part in enumerate(slices[1] if slices else [])]
+            except Unreadable as error:
+                # The card is there and does not answer: it cannot be used.
+                reason = {"gpu": error.reason, "visible": error.reason}
+                gpus.append(Gpu(index, driver=driver, visible=False, unavailable=reason))
         links = read_links(handles)
         linked = tuple(replace(gpu, links=links.get(gpu.index, ())) if gpu.parent_uuid is None else gpu for gpu in gpus)
-        return GpuReading(linked, cuda, reader.unavailable)
+        return Machine(linked, cuda_driver_version=system.get("cuda_driver_version"), unavailable=reasons)
 
 
-def _unreadable(index: int, driver: str | None, reason: str, uuid: str | None = None, name: str | None = None) -> Gpu:
-    """A card that is there and does not answer: nothing is known, and it cannot be used."""
-    return Gpu(
-        index=index, uuid=uuid, name=name, driver=driver, visible=False, unavailable={"gpu": reason, "visible": reason}
-    )
-
-
-def _fields(reader: Reader, handle: Any) -> dict[str, Any]:
-    """What cards and slices have alike, by the names of Gpu."""
-    uuid = reader.read("uuid", lambda: str(call("nvmlDeviceGetUUID", handle)))
-    name = reader.read("name", lambda: str(call("nvmlDeviceGetName", handle)))
-    memory = reader.read("memory", lambda: device_memory(handle))
-    sizes = ("memory_total_bytes", "memory_free_bytes", "memory_other_bytes")
-    if memory is None:
-        # Read at once and shown as three fields.
-        reader.unavailable |= dict.fromkeys(sizes, reader.unavailable.pop("memory"))
-    return {"uuid": uuid, "name": name, **dict(zip(sizes, memory or (None, None, None), strict=True))}
-
-
-def _read_card(index: int, handle: Any, driver: str | None) -> Gpu:
-    reader = Reader()
-    fields = _fields(reader, handle)
-    capability = reader.read(
-        "compute_capability", lambda: "{}.{}".format(*call("nvmlDeviceGetCudaComputeCapability", handle))
-    )
-    mig = reader.read("mig", lambda: mig_handles(handle)[0])
-    limit = reader.read("power_limit_w", lambda: float(call("nvmlDeviceGetEnforcedPowerLimit", handle)) / 1000)
-    if reader.lost is not None:
-        return _unreadable(index, driver, reader.lost, fields["uuid"], fields["name"])
-    reasons = reader.unavailable
-    if driver is None:
-        reasons["driver"] = tr("the driver does not report its version")
-    spec = find_gpu(fields["name"], fields["memory_total_bytes"]) if fields["name"] is not None else None
+def _read_card(index: int, handle: Any, driver: str | None) -> list[Gpu]:
+    """The card, and its MIG slices behind it. Raises Unreadable where it is lost."""
+    values, reasons = _values(_OF_CARD, handle)
+    spec = find_gpu(values["name"], values.get("memory_total_bytes")) if "name" in values else None
     if spec is None:
         reasons["catalogue_name"] = tr("this GPU is not in the GPU catalog")
-    if mig is None:
+    if values.get("mig") is None:
         reasons.setdefault("mig", tr("this GPU has no MIG"))
-    return Gpu(
-        index=index,
-        **fields,
-        compute_capability=capability,
-        driver=driver,
-        mig={None: None, True: "enabled", False: "disabled"}[mig],
-        power_limit_w=limit,
-        catalogue_name=spec.name if spec is not None else None,
-        unavailable=reasons,
-    )
+    card = Gpu(index, **values, driver=driver, catalogue_name=spec.name if spec else None, unavailable=reasons)
+    parts = mig_handles(handle)[1] if card.mig == "enabled" else []
+    return [card, *(_read_slice(card, part, place) for place, part in enumerate(parts))]
 
 
-def _read_slice(card: Gpu, handle: Any, position: int) -> Gpu:
-    reader = Reader()
-    fields = _fields(reader, handle)
+def _read_slice(card: Gpu, handle: Any, place: int) -> Gpu:
+    values, reasons = _values(_OF_SLICE, handle)
+    reasons["catalogue_name"] = tr("a MIG slice has only a share of its GPU's throughput")
     return Gpu(
-        index=card.index,
-        **{**fields, "name": fields["name"] or card.name},
+        card.index,
+        **{"name": card.name, **values},
         compute_capability=card.compute_capability,
         driver=card.driver,
-        mig=slice_profile(fields["name"]) or f"slice {position}",
+        mig=slice_profile(values.get("name")) or f"slice {place}",
         parent_uuid=card.uuid,
-        unavailable={
-            **reader.unavailable,
-            "catalogue_name": tr("a MIG slice has only a share of its GPU's throughput"),
-        },
+        unavailable=reasons,
     )
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from trainwiz.core.diagnosis.cause import of_signal
+from trainwiz.core.diagnosis.cause import signal_words
 from trainwiz.core.diagnosis.diagnose import diagnose
 from trainwiz.core.diagnosis.sources import attempt_evidence, read_failures
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, EXIT_TRAINING_FAILED
@@ -263,7 +263,7 @@ def how_it_ended(
     if cause == "user_stop":
         # No stop of trainwiz goes to the launcher, and its end took the training with it: as any other signal to it.
         cause, killed_by = "unknown", signal.SIGINT.name
-        message = of_signal(killed_by, launcher=True)
+        message = signal_words(killed_by, launcher=True)
     exit_ = RunExit(EXIT_TRAINING_FAILED, cause, message, found.remedy, found.proofs)
     return Ended("failed", exit_, during=found.during, killed_by=killed_by)
 

@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
-from trainwiz.core.diagnosis.cause import Diagnosis, Evidence, Proof, Settings, of_cause
+from trainwiz.core.diagnosis.cause import Diagnosis, Evidence, Proof, of_cause
 from trainwiz.core.diagnosis.diagnose import diagnose
-from trainwiz.core.diagnosis.patterns import Place, remedies_for
+from trainwiz.core.diagnosis.patterns import remedies_for
 from trainwiz.core.diagnosis.sources import NotALogError, read_log, scan_stream
 from trainwiz.core.errors import UsageError, os_reason, usage_error
 from trainwiz.core.language import tr
@@ -85,9 +85,6 @@ def diagnose_folder(path: Path) -> Diagnosis:
     raise usage_error("nothing_to_diagnose", str(path), message)
 
 
-NOWHERE = Place(None, Settings())
-
-
 def _of_state(state: TrainerState) -> Diagnosis:
     rows = [row for row in state.rows if "loss" in row]
     name, step = state.path.name, state.step
@@ -101,11 +98,11 @@ def _of_state(state: TrainerState) -> Diagnosis:
     if step is not None and state.max_steps is not None and step >= state.max_steps:
         return Diagnosis(None, "high", tr("The training finished."), proofs, (), step)
     message = tr("The log ends at {place} with no error, and no training log was found next to it.", place=place)
-    return Diagnosis("unknown", "low", message, proofs, remedies_for("unknown", NOWHERE), step)
+    return Diagnosis("unknown", "low", message, proofs, remedies_for("unknown", Evidence()), step)
 
 
 def _not_a_number(said: str, source: str, step: int | None) -> Diagnosis:
-    remedies, message = remedies_for("nan_loss", NOWHERE), of_cause("nan_loss", "", step)
+    remedies, message = remedies_for("nan_loss", Evidence()), of_cause("nan_loss", "", step)
     return Diagnosis("nan_loss", "high", message, (Proof(None, said, source),), remedies, step)
 
 

@@ -187,11 +187,10 @@ class GpuSampler:
         try:
             handle = call("nvmlDeviceGetHandleByIndex", index)
             card = _opened(index, handle)
-            enabled, slices = mig_handles(handle)
+            card.mig, slices = mig_handles(handle)
         except Unreadable as error:
             known = self._known.get(index, _Device(index))
             return [replace(known, handle=None, mig=None, problem=error.reason)]
-        card.mig = {None: None, True: "enabled", False: "disabled"}[enabled]
         self._known[index] = card
         return [card, *(self._open_slice(card, handle) for handle in slices)]
 

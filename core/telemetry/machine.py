@@ -50,9 +50,9 @@ def sample_host(disk_path: Path) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def _ram() -> tuple[int, int]:
-    from trainwiz.core.hardware.host import memory_groups, memory_limits, memory_within
+    from trainwiz.core.hardware.host import read_memory
 
-    memory = memory_within(memory_limits(memory_groups()))
+    memory = read_memory()
     return memory.total_bytes - memory.available_bytes, memory.total_bytes
 
 

@@ -264,7 +264,7 @@ def test_another_machine_is_planned_as_its_options_would_and_starts_nothing(driv
         ("num_gpus", "9999", "set 0 to 1024"),
         ("ram", "12 parsecs", "not a size"),
         ("machine", "RTX 3080", "RTX 3080 10GB"),
-        ("machine", "[red]\x1b[31mcard", "Set --gpu-memory"),
+        ("machine", "[red]\x1b[31mcard", "set --gpu-memory"),
     ],
 )
 def test_a_machine_that_cannot_be_is_a_sentence(field: str, text: str, said: str) -> None:

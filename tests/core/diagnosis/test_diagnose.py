@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from trainwiz.core.diagnosis.cause import CAUSES, Diagnosis, Evidence, Failure, LogFacts, Settings, clean
 from trainwiz.core.diagnosis.diagnose import diagnose
-from trainwiz.core.diagnosis.patterns import Place, remedies_for, smaller_batch
-from trainwiz.core.diagnosis.scan import LogScan, line_text
+from trainwiz.core.diagnosis.patterns import remedies_for, smaller_batch
+from trainwiz.core.diagnosis.scan import LogScan, line_of
 from trainwiz.core.plan.gather import plan_run
 from trainwiz.core.telemetry.diagnosed import diagnose_log
 from trainwiz.tui.choices import parse_choices
@@ -33,8 +33,8 @@ def failure(message: str, kind: str = "RuntimeError", rank: int = 0, time_s: flo
 def log(text: str) -> LogFacts:
     scan = LogScan("train.log")
     for number, line in enumerate(text.splitlines(), start=1):
-        scan.feed(number, line_text(line))
-    return scan.facts()
+        scan.feed(line_of(number, line))
+    return scan.facts
 
 
 def found_in(*failures: Failure, **facts: Any) -> Diagnosis:
@@ -196,11 +196,10 @@ KNOWN = Settings(
     checkpointing=False, again=("--profile", "cpu-demo", "--model", "esm2-tiny", "--set", "training.max_steps=40"),
 )  # fmt: skip
 PLACES = {
-    "a run": Place("2026-11-22_0303-cpu-demo", KNOWN),
-    "a run in evaluation": Place("2026-11-22_0303-cpu-demo", KNOWN, "evaluation"),
-    "a run in a folder with a space": Place(shlex.quote("/tmp/my runs/a"), KNOWN),
-    "a run of micro-batch 1": Place("r", Settings(micro_batch=1, accumulation=3, workers=1)),
-    "a log from elsewhere": Place(None, Settings()),
+    "a run": Evidence("2026-11-22_0303-cpu-demo", settings=KNOWN),
+    "a run in a folder with a space": Evidence(shlex.quote("/tmp/my runs/a"), settings=KNOWN),
+    "a run of micro-batch 1": Evidence("r", settings=Settings(micro_batch=1, accumulation=3, workers=1)),
+    "a log from elsewhere": Evidence(),
 }
 
 
@@ -228,7 +227,7 @@ def take(command: str) -> None:
 @each("cause", CAUSES)
 def test_every_command_is_taken_and_a_run_can_be_gone_on_with_or_started_anew(cause) -> None:
     for name, place in PLACES.items():
-        remedies = remedies_for(cause, place)
+        remedies = (*remedies_for(cause, place), *remedies_for(cause, place, "evaluation"))
         assert remedies and all(remedy.text for remedy in remedies)
         commands = [remedy.command for remedy in remedies if remedy.command is not None]
         for command in commands:

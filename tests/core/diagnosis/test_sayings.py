@@ -130,9 +130,9 @@ NCCL = "RuntimeError: NCCL error in: ProcessGroupNCCL.cpp:1, unhandled system er
 def causes(*lines: str) -> list[str]:
     scan = LogScan()
     for number, line in enumerate(lines, 1):
-        for one in lines_in(line):
-            scan.feed(number, one)
-    return [hit.cause for hit in scan.facts().hits]
+        for one in lines_in(number, line):
+            scan.feed(one)
+    return [hit.cause for hit in scan.facts.hits]
 
 
 def bar(step: int) -> str:
@@ -152,7 +152,7 @@ def test_the_rank_of_a_prefix_and_the_first_of_the_table_is_named(tmp_path: Path
     log, earlier = tmp_path / "train.log", "one\ntwo\n"
     log.write_text(f"{earlier}Root Cause (first observed failure):\n  rank      : 1 (local_rank: 1)\n  rank : 0\n")
     facts = read_log(log, len(earlier))
-    assert (facts.root_rank, facts.root_line.number) == (1, 4), "lines count from the beginning of the file"
+    assert (facts.root.rank, facts.root.number) == (1, 4), "lines count from the beginning of the file"
 
 
 TEXTS = [*(text for _, text in SAYINGS.values()), *HARMLESS.values()]

@@ -8,15 +8,14 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+from trainwiz.core.diagnosis.sources import kernel_oom_kills
 from trainwiz.core.hardware import host
-from trainwiz.core.hardware.host import Limits
+from trainwiz.core.hardware.host import Memory
 
 from tests.each import each
 
 MIB = 1024**2
 GIB = 1024**3
-
-V2_MOUNT = "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
 
 
 @pytest.fixture(autouse=True)
@@ -24,85 +23,75 @@ def _another_computer(monkeypatch: pytest.MonkeyPatch) -> None:
     """With 64 cores; `host.ROOT` is put back."""
     monkeypatch.setattr(host, "ROOT", host.ROOT)
     monkeypatch.setattr("os.sched_getaffinity", lambda process: range(64), raising=False)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=64 * GIB, available=48 * GIB))
 
 
-def limits_of(root: Path, cgroup: str, mounts: str, files: dict[str, object]) -> tuple[Limits, int]:
-    """(of memory, cores)."""
+def limited(root: Path, cgroup: str, files: dict[str, object]) -> tuple[Memory, int]:
+    """(RAM, cores)."""
     host.ROOT = root
-    (root / "proc/self").mkdir(parents=True)
-    (root / "proc/self/cgroup").write_text(cgroup)
-    (root / "proc/self/mountinfo").write_text("22 1 8:1 / / rw - ext4 /dev/sda1 rw\n" + mounts)
-    for name, content in files.items():
+    for name, content in {"proc/self/cgroup": cgroup, **files}.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{content}\n")
-    return host.memory_limits(host.memory_groups()), host.count_cores()
+    return host.read_memory(), host.count_cores()
 
 
-JOB, CPU = "sys/fs/cgroup/user.slice/job", "sys/fs/cgroup/cpu,cpuacct"
-V1_MOUNTS = (
-    "33 32 0:29 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
-    "34 32 0:30 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n"
-)
+FREE = Memory(64 * GIB, 48 * GIB)
+JOB, CPU = "sys/fs/cgroup/user.slice/job", "sys/fs/cgroup/cpu"
 
 
-@each(("cgroup", "mounts", "files", "limits"), [
+@each(("cgroup", "files", "expected"), [
     (
-        "0::/user.slice/job\n", V2_MOUNT,
+        "0::/user.slice/job",
         {f"{JOB}/memory.max": 8 * GIB, f"{JOB}/memory.current": 3 * GIB, f"{JOB}/cpu.max": "250000 100000",
          f"{JOB}/memory.stat": f"anon 100\ninactive_file {1 * GIB}\nactive_file 5"},
-        (Limits(8 * GIB, 6 * GIB), 2),
+        (Memory(8 * GIB, 6 * GIB, limited=True), 2),
     ),
     # The tightest level counts.
     (
-        "0::/user.slice/job\n", V2_MOUNT,
+        "0::/user.slice/job",
         {f"{JOB}/memory.max": "max", f"{JOB}/cpu.max": "max 100000", "sys/fs/cgroup/user.slice/memory.max": 4 * GIB,
-         "sys/fs/cgroup/user.slice/memory.current": 1 * GIB, "sys/fs/cgroup/user.slice/cpu.max": "100000 100000"},
-        (Limits(4 * GIB, 3 * GIB), 1),
+         "sys/fs/cgroup/user.slice/memory.current": 1 * GIB, "sys/fs/cgroup/user.slice/cpu.max": "50000 100000"},
+        (Memory(4 * GIB, 3 * GIB, limited=True), 1),
     ),
-    ("0::/user.slice/job\n", V2_MOUNT, {f"{JOB}/memory.max": "max", f"{JOB}/cpu.max": "max 100000"}, (Limits(), 64)),
+    ("0::/user.slice/job", {f"{JOB}/memory.max": "max", f"{JOB}/cpu.max": "max 100000"}, (FREE, 64)),
     # Docker without a cgroup namespace: the path is the host's, the mount shows the container's group as its root.
     (
-        "0::/docker/abc\n", V2_MOUNT.replace(" / /sys", " /docker/abc /sys"),
-        {"sys/fs/cgroup/memory.max": 2 * GIB, "sys/fs/cgroup/memory.current": 1 * GIB},
-        (Limits(2 * GIB, 1 * GIB), 64),
+        "0::/docker/abc", {"sys/fs/cgroup/memory.max": 2 * GIB, "sys/fs/cgroup/memory.current": 1 * GIB},
+        (Memory(2 * GIB, 1 * GIB, limited=True), 64),
     ),
     (
-        "4:memory:/job\n2:cpu,cpuacct:/job\n0::/\n", V1_MOUNTS,
+        "4:memory:/job\n2:cpu,cpuacct:/job\n0::/",
         {"sys/fs/cgroup/memory/job/memory.limit_in_bytes": 6 * GIB,
          "sys/fs/cgroup/memory/job/memory.usage_in_bytes": 2 * GIB,
          "sys/fs/cgroup/memory/job/memory.stat": f"inactive_file 1\ntotal_inactive_file {512 * MIB}",
          "sys/fs/cgroup/memory/memory.limit_in_bytes": 9223372036854771712,
          f"{CPU}/job/cpu.cfs_quota_us": 350000, f"{CPU}/job/cpu.cfs_period_us": 100000,
          f"{CPU}/cpu.cfs_quota_us": -1, f"{CPU}/cpu.cfs_period_us": 100000},
-        (Limits(6 * GIB, 4 * GIB + 512 * MIB), 3),
+        (Memory(6 * GIB, 4 * GIB + 512 * MIB, limited=True), 3),
     ),
+    *((content, {}, (FREE, 64)) for content in ("", "rubbish", "0::", "\x00:\xff", "0::/\x00")),
 ])  # fmt: skip
 def test_limits_of_both_versions(
-    tmp_path: Path, cgroup: str, mounts: str, files: dict[str, object], limits: tuple[Limits, int]
+    tmp_path: Path, cgroup: str, files: dict[str, object], expected: tuple[Memory, int]
 ) -> None:
-    assert limits_of(tmp_path, cgroup, mounts, files) == limits
+    assert limited(tmp_path, cgroup, files) == expected
 
 
-@each("content", ["", "rubbish", "0::", "\x00\xff"])
-def test_unreadable_files_are_no_limit(tmp_path: Path, content: str) -> None:
-    assert limits_of(tmp_path, content, content, {}) == (Limits(), 64)
+def test_the_kernel_tells_whom_it_killed_for_memory(tmp_path: Path) -> None:
+    for number, (group, name) in enumerate((("0::/user.slice/job", f"{JOB}/memory.events"),
+                                            ("4:memory:/job", "sys/fs/cgroup/memory/job/memory.oom_control"))):  # fmt: skip
+        limited(tmp_path / str(number), group, {name: "oom 3\noom_kill 2"})
+        assert kernel_oom_kills() == 2
     host.ROOT = tmp_path / "nothing"
-    assert host.count_cores() == 64
-
-
-def test_ram_and_cores_respect_the_limits(tmp_path: Path) -> None:
-    files = {"memory.max": 64 * MIB, "memory.current": 24 * MIB, "cpu.max": "50000 100000"}
-    in_job = {f"{JOB}/{name}": text for name, text in files.items()}
-    assert limits_of(tmp_path, "0::/user.slice/job\n", V2_MOUNT, in_job)[1] == 1
-    assert host.read_memory() == host.Memory(64 * MIB, 40 * MIB, limited=True)
+    assert kernel_oom_kills() is None
 
 
 HEADER = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\n"
 ROUTES = (
     "eno1\t0000000A\t00000000\t0001\t0\t0\t0\t00FFFFFF",
-    "eno1\t00000000\t0100000A\t0003\t0\t0\t600\t00000000",
     "wlan0\t00000000\t0100000A\t0003\t0\t0\t100\t00000000",
+    "eno1\t00000000\t0100000A\t0003\t0\t0\t600\t00000000",
 )
 
 

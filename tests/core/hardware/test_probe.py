@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -124,18 +123,17 @@ def test_a_driver_that_hangs_is_left_alone_after_a_while(monkeypatch: pytest.Mon
 
     def hang() -> None:
         asked.append("nvmlInit")
-        over.wait(30)
+        over.wait(600)
+        asked.append("answered")
 
     monkeypatch.setattr(nvml.pynvml, "nvmlInit", hang)
     monkeypatch.setattr(nvml, "ANSWER_S", 0.2)
     monkeypatch.setattr(nvml, "_hangs", False)
-    began = time.monotonic()
     assert read_gpus().unavailable == {"gpus": "the driver did not respond in time"}
     # The look at the loads would wait for ever too.
     with nvml.NvmlSession() as session:
         assert session.error == "the driver did not respond in time"
-    assert time.monotonic() - began < 5
-    assert asked == ["nvmlInit"]
+    assert asked == ["nvmlInit"], "asked once, and not waited for"
     over.set()
 
 

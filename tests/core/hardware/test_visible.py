@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trainwiz.core.hardware.host import apple_gpu
+from trainwiz.core.hardware.host import Memory, apple_gpu
 from trainwiz.core.hardware.machine import Gpu, Libraries, Machine
 from trainwiz.core.hardware.visible import choose_attention, choose_precision, choose_tf32, mark_visible
 
@@ -121,10 +121,10 @@ GIB = 1024**3
 
 
 def test_apples_gpus() -> None:
-    gpu, reason = apple_gpu("arm64", "14.5", "Apple M2 Max", 64 * GIB, 40 * GIB)
-    assert reason is None and gpu is not None
+    memory = Memory(64 * GIB, 40 * GIB)
+    (gpu,) = apple_gpu("arm64", "14.5", "Apple M2 Max", memory).gpus
     assert (gpu.name, gpu.catalogue_name, gpu.capability) == ("Apple M2 Max", "Apple M2 Max", None)
     assert (gpu.memory_total_bytes, gpu.memory_free_bytes) == (48 * GIB, 40 * GIB)
     for machine, macos, why in (("x86_64", "14.5", "for Intel"), ("arm64", "12.2", "needs macOS 12.3, this is 12.2")):
-        gpu, reason = apple_gpu(machine, macos, "Apple M1", 16 * GIB, 8 * GIB)
-        assert gpu is None and why in str(reason)
+        found = apple_gpu(machine, macos, "Apple M1", memory)
+        assert not found.gpus and why in found.unavailable["gpus"]

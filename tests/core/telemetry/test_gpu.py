@@ -15,7 +15,7 @@ import psutil
 import pynvml
 import pytest
 from trainwiz.core.hardware import host as hardware_host
-from trainwiz.core.hardware.host import Limits
+from trainwiz.core.hardware.host import Memory
 from trainwiz.core.hardware.nvml import read_gpus
 from trainwiz.core.telemetry.gpu import READS, GpuSampler, LoadReader, free_bytes, is_outdated
 from trainwiz.core.telemetry.job_source import with_machine
@@ -162,8 +162,7 @@ def test_a_sample_has_numbers_in_their_ranges_and_reasons(tmp_path: Path, monkey
     assert 0 <= line["swap_used_bytes"] <= line["swap_total_bytes"]
     assert unavailable == {}
     # The limit of a container is the total.
-    limits = Limits(memory_bytes=4_000, memory_available_bytes=1_000)
-    monkeypatch.setattr(hardware_host, "memory_limits", lambda groups: limits)
+    monkeypatch.setattr(hardware_host, "read_memory", lambda: Memory(4_000, 1_000))
     line, _ = sample_host(tmp_path)
     assert (line["ram_used_bytes"], line["ram_total_bytes"]) == (3_000, 4_000)
 
