@@ -183,12 +183,8 @@ def interface_of(address: str, interfaces: Mapping[str, list[str]]) -> str | Non
 
 def plain_address(address: str) -> str:
     """Without a scope, and an IPv4 address as such where it came through an IPv6 socket."""
-    text = address.partition("%")[0]
-    try:
-        parsed = ipaddress.ip_address(text)
-    except ValueError:
-        return text
-    mapped = getattr(parsed, "ipv4_mapped", None)
+    parsed = ipaddress.ip_address(address.partition("%")[0])
+    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
     return str(mapped or parsed)
 
 
