@@ -56,9 +56,33 @@ class Turns:
         return next(iter(self.changes))
 
 
-def alternatives_of(plan: Plan) -> tuple[Turns, ...]:
-    """The quickest to measure come first."""
-    return tuple(replace(one, note=_chosen(plan, one) or one.note or _beyond_ram(plan, one)) for one in _all(plan))
+def alternatives_of(plan: Plan) -> Iterator[Turns]:
+    """The quickest to measure come first; what has a note is not measured."""
+    for name, value, why_not in _others(plan):
+        key = f"engine.{name}"
+        turns = Turns({key: value}, {key: plan.config.value(key)}, "not_measured")
+        if plan.config.origin(key).origin == "you":
+            why_not = tr("you chose {value}", value=turns.base[key])
+        yield replace(turns, note=why_not or _beyond_ram(plan, turns))
+
+
+def _others(plan: Plan) -> Iterator[tuple[str, Any, str]]:
+    """Setting, its other value, why that cannot be. What this machine cannot run fails at its first step, and says why."""
+    engine = plan.config.engine
+    packed = tr("not supported with packed rows (data.packing)") if packs_rows(plan.config) else ""
+    on_gpu, in_half, has = engine.device == "cuda", engine.precision not in ("fp32", "tf32"), plan.machine.libraries.has
+    attentions = {"sdpa": "", "eager": packed}
+    if on_gpu and in_half:
+        attentions["flash_attention_2"] = "" if has("flash_attn") else tr("flash-attn is not installed")
+    yield from (("attention", value, why_not) for value, why_not in attentions.items() if value != engine.attention)
+    if not uses_deepspeed(plan.config):
+        # DeepSpeed has its own AdamW, and computes in fp32 on a CPU.
+        if engine.optimizer in TORCH_ADAMW and engine.offload == "none":
+            yield "optimizer", TORCH_ADAMW[1 - TORCH_ADAMW.index(engine.optimizer)], ""
+        if engine.device == "cpu" and engine.precision in ("fp32", "bf16"):
+            yield "precision", "fp32" if in_half else "bf16", ""
+    without_triton = tr("Triton is not installed") if on_gpu and not has("triton") else ""
+    yield "compile", not engine.compile, packed or without_triton
 
 
 def with_value(plan: Plan, one: Turns) -> Plan:
@@ -76,36 +100,6 @@ def growth(plan: Plan, one: Turns) -> float:
     if plan.work is None or changed is None:
         return 1.0
     return max(1.0, estimate_memory(changed).needed_bytes / max(1, estimate_memory(plan.work).needed_bytes))
-
-
-def _all(plan: Plan) -> Iterator[Turns]:
-    """What this machine cannot run fails at its first step, and says why."""
-    engine = plan.config.engine
-    packed = tr("not supported with packed rows (data.packing)") if packs_rows(plan.config) else ""
-    flash = "" if plan.machine.libraries.has("flash_attn") else tr("flash-attn is not installed")
-    notes = {"sdpa": "", "eager": packed}
-    if engine.device == "cuda" and engine.precision not in ("fp32", "tf32"):
-        notes["flash_attention_2"] = flash
-    for value, note in notes.items():
-        if value != engine.attention:
-            yield _untried("attention", value, engine.attention, note)
-    # DeepSpeed has its own AdamW, and computes in fp32 on a CPU.
-    if engine.optimizer in TORCH_ADAMW and engine.offload == "none" and not uses_deepspeed(plan.config):
-        other = TORCH_ADAMW[1 - TORCH_ADAMW.index(engine.optimizer)]
-        yield _untried("optimizer", other, engine.optimizer)
-    if engine.device == "cpu" and engine.precision in ("fp32", "bf16") and not uses_deepspeed(plan.config):
-        yield _untried("precision", "bf16" if engine.precision == "fp32" else "fp32", engine.precision)
-    without_triton = engine.device == "cuda" and not plan.machine.libraries.has("triton")
-    note = packed or (tr("Triton is not installed") if without_triton else "")
-    yield _untried("compile", not engine.compile, engine.compile, note)
-
-
-def _untried(name: str, value: Any, base: Any, note: str = "") -> Turns:
-    return Turns({f"engine.{name}": value}, {f"engine.{name}": base}, "not_measured", note=note)
-
-
-def _chosen(plan: Plan, one: Turns) -> str:
-    return tr("you chose {value}", value=one.base[one.key]) if plan.config.origin(one.key).origin == "you" else ""
 
 
 def _beyond_ram(plan: Plan, one: Turns) -> str:
@@ -129,8 +123,6 @@ WARM_STEPS = 4
 CLOSING_S = 4.0
 WORTH_IT = 1.03
 """Pace over pace that two processes of the very same settings hardly differ by: an assumption."""
-CLEAR = 1.02
-"""High over low of a range that needs no more turns."""
 KEPT_FREE = 0.8
 """Share of the memory that two processes side by side may need."""
 
@@ -147,38 +139,22 @@ class _Arm:
         """Seconds of the first steps of all."""
 
     def take(self, steps: int) -> float:
-        """Seconds of the next steps; where no process waits, some are started and warmed up first."""
+        """Seconds of the next steps, those on the longest batch left out; where no process waits, some are started and
+        warmed up first. Raises TimeoutError, and RuntimeError or CannotRunError with the reason where the processes ended."""
         if self._probe is None:
-            self._probe = self._stack.enter_context(Probe(self._plan, self._data))
-            self._probe.begin_in_turns(self._ends_s)
-            self._wait(("ready",), 1)
-            warm_s = self._allow(WARM_STEPS)
+            left_s = self._ends_s - time.monotonic()
+            self._probe = self._stack.enter_context(Probe(self._plan, self._data, left_s, in_turns=True))
+            warm_s = self.take(WARM_STEPS)
             self.warm_s = warm_s if self.warm_s is None else self.warm_s
-        return self._allow(steps)
-
-    def close(self) -> None:
-        """Ends the processes."""
-        self._stack.close()
-        self._probe, self._steps = None, 0
-
-    def _allow(self, steps: int) -> float:
-        """Seconds of the next steps, those on the longest batch left out."""
-        assert self._probe is not None
         self._steps += steps
         self._probe.allow(self._steps)
-        # The last step of an epoch is short: all do it, on the same rows.
-        lines = self._wait(("step", "short"), self._steps - ON_THE_LONGEST)
-        return sum(float(line["seconds"]) for line in lines[-steps:])
-
-    def _wait(self, events: Sequence[str], count: int) -> list[dict[str, Any]]:
-        """Raises TimeoutError, and RuntimeError or CannotRunError with the reason where the processes ended."""
-        assert self._probe is not None
         while True:
             # Asked first: what a process wrote before it ended is there then.
             problem = self._probe.problem
-            found = [line for line in self._probe.look() if line.get("event") in events]
-            if len(found) >= count:
-                return found
+            # The last step of an epoch is short: all do it, on the same rows.
+            done = [float(line["seconds"]) for line in self._probe.look() if line.get("event") in ("step", "short")]
+            if len(done) >= self._steps - ON_THE_LONGEST:
+                return sum(done[-steps:])
             if problem and self._own:
                 message = tr("The probe failed: {reason}", reason=problem)
                 raise CannotRunError(Finding("probe_failed", "error", "bench", message))
@@ -188,11 +164,16 @@ class _Arm:
                 raise TimeoutError
             time.sleep(0.01)
 
+    def close(self) -> None:
+        """Ends the processes."""
+        self._stack.close()
+        self._probe, self._steps = None, 0
+
 
 def compare(plan: Plan, data: DataSummary | None, limit_s: float, listener: Callable[[str], None]) -> Iterator[Turns]:
     """Each alternative beside the plan's own in its share of the time. Raises CannotRunError where the own ones fail."""
     ends_s = time.monotonic() + limit_s - CLOSING_S
-    found = alternatives_of(plan)
+    found = tuple(alternatives_of(plan))
     left = sum(not one.note for one in found)
     for turns in found:
         if turns.note:
@@ -233,7 +214,7 @@ def _measured(
     listener(tr("first steps with {settings}", settings=changed))
     try:
         with closing(own), closing(other):
-            while len(pairs) < MOST_TURNS and not _is_clear(turns):
+            while len(pairs) < MOST_TURNS:
                 step_s = {}
                 for arm in (own, other) if len(pairs) % 2 == 0 else (other, own):
                     step_s[arm] = arm.take(steps) / steps
@@ -250,10 +231,6 @@ def _measured(
     if not pairs or not turns.changes.get("engine.compile"):
         return turns
     return replace(turns, once_s=max(0.0, (other.warm_s or 0.0) - (own.warm_s or 0.0)))
-
-
-def _is_clear(turns: Turns) -> bool:
-    return turns.turns > FEWEST_TURNS and (turns.gain_high or 0.0) <= CLEAR * (turns.gain_low or 0.0)
 
 
 def _fit_together(plan: Plan, one: Turns) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +17,6 @@ from trainwiz.core.files import read_small
 from trainwiz.core.history.measurement import Measurement, Steps, measurement_of, steps_of
 from trainwiz.core.language import tr
 from trainwiz.core.plan.result import Plan
-from trainwiz.core.text import numbers_finite
 
 # ProbeOrder: what the processes of a probe are told, and the lines that they answer with.
 
@@ -114,14 +114,15 @@ def probe_config(plan: Plan) -> RunConfig:
 
 
 def probe_order(
-    plan: Plan, data: DataSummary | None, *, ends_s: float, limit_s: float, search: bool, in_turns: bool = False
+    plan: Plan, data: DataSummary | None, seconds: float, *, search: bool = False, in_turns: bool = False
 ) -> ProbeOrder:
-    """`data` is what the plan was made from; None gives rows of full length."""
+    """For a probe that begins now and takes `seconds`. `data` is what the plan was made from; None gives rows of full
+    length."""
     work = plan.work
     assert work is not None
     pairs = work.architecture.kind == "encoder-decoder"
     return ProbeOrder(
-        ends_s=ends_s,
+        ends_s=time.monotonic() + seconds,
         accumulation=work.accumulation,
         micro_batch=work.micro_batch,
         length=work.length,
@@ -129,7 +130,7 @@ def probe_order(
         rows=rows_of(plan.config, data),
         lengths=data.lengths if data is not None else (),
         target_lengths=data.target_lengths if data is not None else (),
-        measured_s=MEASURED_SHARE * limit_s,
+        measured_s=MEASURED_SHARE * seconds,
         # A CPU and Metal take from the RAM of all programs, and do not say when they have enough.
         search=search and plan.config.engine.device == "cuda",
         in_turns=in_turns,
@@ -167,8 +168,6 @@ class ProbeResult:
     """What the batches were made from."""
     rows_note: str
     """Why that is not what was asked for."""
-    planned_fits: bool | None
-    """Whether the micro-batch of the plan fitted; None where no step was done."""
     trials: tuple[Mapping[str, Any], ...]
     """Each micro-batch that was tried, by OF_A_TRIAL; its seconds are those of up to two micro-batches of full length
     and a step of the optimizer."""
@@ -179,7 +178,8 @@ class ProbeResult:
     """The whole probe, its start included."""
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        # The steps are those of the plan's own micro-batch.
+        return {**asdict(self), "planned_fits": self.measurement is not None}
 
 
 def probe_result(
@@ -187,60 +187,52 @@ def probe_result(
     planned: Mapping[str, Any],
     lines: Iterable[Mapping[str, Any]],
     started_s: float,
-    ended_s: float,
     problem: str = "",
 ) -> ProbeResult:
     """`lines` of probe.jsonl, `planned` the fields of the measurement that the plan knows; times on the monotonic clock."""
     kinds: dict[str, list[Mapping[str, Any]]] = {}
     for line in lines:
         kinds.setdefault(str(line.get("event")), []).append(line)
-    steps, warm, trials = (kinds.get(kind, []) for kind in ("step", "warm", "trial"))
-    micro_batch = next((int(line["micro_batch"]) for line in reversed([*warm, *steps])), None)
-    fitting = [int(line["micro_batch"]) for line in trials if line["fits"]]
+    last = {kind: found[-1] for kind, found in kinds.items()}
+    trials, memory, rows = kinds.get("trial", []), last.get("memory", {}), last.get("rows", {})
+    fitting = [line["micro_batch"] for line in trials if line["fits"]]
     # Of a search that had no time for its last word.
     so_far = {"micro_batch": max(fitting), "why": tr("the time limit was reached")} if fitting else {}
-
-    def last(kind: str) -> Mapping[str, Any]:
-        return kinds.get(kind, [{}])[-1]
-
-    largest, memory, rows = last("largest") or so_far, last("memory"), last("rows")
-    ready_s = numbers_finite(kinds.get("ready", [{}])[0].get("time_s"))
+    largest = last.get("largest", so_far)
     measured = {
         "measured_at": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         "source": "probe",
-        "micro_batch": micro_batch,
-        **_pace(order, steps, warm),
-        "start_s": None if ready_s is None else max(0.0, ready_s - started_s),
+        "micro_batch": order.micro_batch,
+        **_pace(order, kinds.get("step", []), last.get("warm")),
+        "start_s": last["ready"]["time_s"] - started_s if "ready" in last else None,
         "peak_allocated_bytes": memory.get("allocated_bytes"),
         "peak_reserved_bytes": memory.get("reserved_bytes"),
         "device_used_bytes": memory.get("used_bytes"),
         "host_rss_bytes": memory.get("rss_bytes"),
-        "loading_s": numbers_finite(last("loading").get("seconds")),
+        "loading_s": last.get("loading", {}).get("seconds"),
         "largest_micro_batch": largest.get("micro_batch"),
-        "largest_note": str(largest.get("why") or ""),
+        "largest_note": largest.get("why", ""),
     }
     return ProbeResult(
-        measurement=measurement_of(dict(planned), measured) if micro_batch is not None else None,
-        rows=rows.get("rows") or order.rows,
-        rows_note=str(rows.get("why") or ""),
-        planned_fits=None if micro_batch is None else micro_batch == order.micro_batch,
+        measurement=measurement_of(dict(planned), measured),
+        rows=rows.get("rows", order.rows),
+        rows_note=rows.get("why", ""),
         trials=tuple({name: line.get(name) for name in OF_A_TRIAL} for line in trials),
         searched=bool(largest),
         problem=problem,
-        seconds=ended_s - started_s,
+        seconds=time.monotonic() - started_s,
     )
 
 
-def _pace(order: ProbeOrder, steps: list[Mapping[str, Any]], warm: list[Mapping[str, Any]]) -> dict[str, Any]:
+def _pace(order: ProbeOrder, steps: Sequence[Mapping[str, Any]], warm: Mapping[str, Any] | None) -> dict[str, Any]:
     """Of the measured steps; of the last step on the longest batch where there was no time for others."""
-    found = steps_of([(numbers_finite(line.get("seconds")) or 0.0, 1) for line in steps])
+    found = steps_of([(line["seconds"], 1) for line in steps])
     if found is not None:
-        tokens = [value for line in steps if (value := numbers_finite(line.get("tokens"))) is not None]
-        own = steps_of([(numbers_finite(line.get("own_s")) or 0.0, 1) for line in steps])
-        mean_tokens = sum(tokens) / len(tokens) if tokens else None
-        return {**found.to_json(), "tokens_per_step": mean_tokens, "own_step_s": own.median_s if own else None}
-    seconds = numbers_finite(warm[-1].get("seconds")) if warm else None
-    if seconds is None:
+        own = steps_of([(line["own_s"], 1) for line in steps if "own_s" in line])
+        tokens = sum(line["tokens"] for line in steps) / len(steps)
+        return {**found.to_json(), "tokens_per_step": tokens, "own_step_s": own.median_s if own else None}
+    if warm is None:
         return {}
+    seconds = warm["seconds"]
     once = Steps(1, seconds, seconds / ONLY_WARM, seconds * ONLY_WARM)
     return {**once.to_json(), "usual_length": order.length, "usual_target_length": order.target_length or None}

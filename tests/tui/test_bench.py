@@ -34,7 +34,7 @@ EAGER, _ = ALTERNATIVES = tuple(
 MEASURED = measurement(
     tokens_per_step=1000.0, host_rss_bytes=3 * GIB, largest_micro_batch=64, largest_note="the time limit was reached"
 )
-PLAIN = ProbeResult(MEASURED, "data", "", True, ({"micro_batch": 16, "fits": True},), True, "", 31.4)
+PLAIN = ProbeResult(MEASURED, "data", "", ({"micro_batch": 16, "fits": True},), True, "", 31.4)
 ON_A_GPU = measurement(
     peak_allocated_bytes=5 * GIB, peak_reserved_bytes=6 * GIB, device_used_bytes=7 * GIB, world_size=2
 )
@@ -103,7 +103,7 @@ def test_what_is_not_compared_says_why() -> None:
 class FakeProbe:
     """Steps of 1 s with the plan's own attention, of 2 s with another; FlashAttention does not load."""
 
-    def __init__(self, plan: Plan, data: object) -> None:
+    def __init__(self, plan: Plan, data: object, seconds: float, *, in_turns: bool) -> None:
         self._attention = plan.config.engine.attention
         self._lines: list[dict[str, Any]] = [{"event": "ready"}]
         self.problem = "no flash-attn" if self._attention == "flash_attention_2" else ""
@@ -112,8 +112,6 @@ class FakeProbe:
         return self
 
     def __exit__(self, *error: object) -> None: ...
-
-    def begin_in_turns(self, ends_s: float) -> None: ...
 
     def allow(self, steps: int) -> None:
         line = {"event": "step", "seconds": 1.0 if self._attention == "sdpa" else 2.0}
