@@ -13,20 +13,17 @@ from typing import Any, Literal
 from trainwiz.core.data.lengths import packs_rows
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.errors import CannotRunError, Finding
-from trainwiz.core.estimate.memory import estimate_memory
 from trainwiz.core.export.training_arguments import uses_deepspeed
 from trainwiz.core.language import mark, tr
 from trainwiz.core.launch.probe import Probe
 from trainwiz.core.launch.probe_order import ON_THE_LONGEST
 from trainwiz.core.plan.result import Plan
-from trainwiz.core.plan.words import gib
 
 # Which other values of a plan's settings are worth a measurement here, and which are not, with the reason.
 
 TORCH_ADAMW = ("adamw_torch", "adamw_torch_fused")
-MOST_OF_RAM = 0.9
-"""Of what is free now."""
-
+FASTER_ATTENTIONS = ("sdpa", "flash_attention_2")
+"""eager computes the same with more memory, and is what models have that know no other."""
 
 Verdict = Literal["faster", "slower", "no_difference", "unclear", "failed", "not_measured"]
 """`unclear`: too few turns."""
@@ -51,64 +48,34 @@ class Turns:
     note: str = ""
     """Why it is not measured, or what ended it."""
 
-    @property
-    def key(self) -> str:
-        return next(iter(self.changes))
 
-
-def alternatives_of(plan: Plan) -> Iterator[Turns]:
-    """The quickest to measure come first; what has a note is not measured."""
+def alternatives_of(plan: Plan) -> tuple[Turns, ...]:
+    """The quickest to measure come first; what has a note is not measured. All need about as much memory as the plan."""
+    found = []
     for name, value, why_not in _others(plan):
         key = f"engine.{name}"
-        turns = Turns({key: value}, {key: plan.config.value(key)}, "not_measured")
+        turns = Turns({key: value}, {key: plan.config.value(key)}, "not_measured", note=why_not)
         if plan.config.origin(key).origin == "you":
-            why_not = tr("you chose {value}", value=turns.base[key])
-        yield replace(turns, note=why_not or _beyond_ram(plan, turns))
+            turns = replace(turns, note=tr("you chose {value}", value=turns.base[key]))
+        found.append(turns)
+    return tuple(found)
 
 
 def _others(plan: Plan) -> Iterator[tuple[str, Any, str]]:
     """Setting, its other value, why that cannot be. What this machine cannot run fails at its first step, and says why."""
-    engine = plan.config.engine
-    packed = tr("not supported with packed rows (data.packing)") if packs_rows(plan.config) else ""
-    on_gpu, in_half, has = engine.device == "cuda", engine.precision not in ("fp32", "tf32"), plan.machine.libraries.has
-    attentions = {"sdpa": "", "eager": packed}
-    if on_gpu and in_half:
-        attentions["flash_attention_2"] = "" if has("flash_attn") else tr("flash-attn is not installed")
-    yield from (("attention", value, why_not) for value, why_not in attentions.items() if value != engine.attention)
-    if not uses_deepspeed(plan.config):
-        # DeepSpeed has its own AdamW, and computes in fp32 on a CPU.
-        if engine.optimizer in TORCH_ADAMW and engine.offload == "none":
-            yield "optimizer", TORCH_ADAMW[1 - TORCH_ADAMW.index(engine.optimizer)], ""
-        if engine.device == "cpu" and engine.precision in ("fp32", "bf16"):
-            yield "precision", "fp32" if in_half else "bf16", ""
-    without_triton = tr("Triton is not installed") if on_gpu and not has("triton") else ""
-    yield "compile", not engine.compile, packed or without_triton
-
-
-def with_value(plan: Plan, one: Turns) -> Plan:
-    """The plan with another value of a setting that leaves batch, lengths and rows as they are."""
-    name = one.key.removeprefix("engine.")
-    work = plan.work
-    if work is not None and name in ("precision", "attention", "optimizer"):
-        work = replace(work, **{name: one.changes[one.key]})
-    return replace(plan, config=plan.config.with_values(one.changes, "solved", {}), work=work)
-
-
-def growth(plan: Plan, one: Turns) -> float:
-    """Its memory over that of the plan's own settings, by formulas; at least 1."""
-    changed = with_value(plan, one).work
-    if plan.work is None or changed is None:
-        return 1.0
-    return max(1.0, estimate_memory(changed).needed_bytes / max(1, estimate_memory(plan.work).needed_bytes))
-
-
-def _beyond_ram(plan: Plan, one: Turns) -> str:
-    """A GPU that is full says so; a computer whose RAM is full ends other programs."""
-    memory, free = plan.memory, plan.machine.ram_available_bytes
-    needed = round(growth(plan, one) * (memory.host_ram_high_bytes or memory.host_ram_bytes))
-    if plan.config.engine.device != "cpu" or plan.config.forced or not free or needed <= MOST_OF_RAM * free:
-        return ""
-    return tr("it may need {needed} of RAM, but only {free} is free", needed=gib(needed), free=gib(free))
+    engine, has = plan.config.engine, plan.machine.libraries.has
+    for attention in FASTER_ATTENTIONS:
+        in_half = engine.device == "cuda" and engine.precision not in ("fp32", "tf32")
+        if attention != engine.attention and (in_half or attention == "sdpa"):
+            missing = attention != "sdpa" and not has("flash_attn")
+            yield "attention", attention, tr("flash-attn is not installed") if missing else ""
+    # DeepSpeed has its own AdamW.
+    if engine.optimizer in TORCH_ADAMW and engine.offload == "none" and not uses_deepspeed(plan.config):
+        yield "optimizer", TORCH_ADAMW[1 - TORCH_ADAMW.index(engine.optimizer)], ""
+    why_not = tr("Triton is not installed") if engine.device == "cuda" and not has("triton") else ""
+    if packs_rows(plan.config):
+        why_not = tr("not supported with packed rows (data.packing)")
+    yield "compile", not engine.compile, why_not
 
 
 # A plan's settings and their alternatives, measured in alternating turns in processes of their own.
@@ -173,7 +140,7 @@ class _Arm:
 def compare(plan: Plan, data: DataSummary | None, limit_s: float, listener: Callable[[str], None]) -> Iterator[Turns]:
     """Each alternative beside the plan's own in its share of the time. Raises CannotRunError where the own ones fail."""
     ends_s = time.monotonic() + limit_s - CLOSING_S
-    found = tuple(alternatives_of(plan))
+    found = alternatives_of(plan)
     left = sum(not one.note for one in found)
     for turns in found:
         if turns.note:
@@ -187,7 +154,7 @@ def compare(plan: Plan, data: DataSummary | None, limit_s: float, listener: Call
 def judged(turns: Turns, pairs: Sequence[tuple[float, float]]) -> Turns:
     """`pairs`: seconds of a step with the plan's own value and with the other one, turn by turn."""
     if not pairs:
-        return turns
+        return replace(turns, note=tr("the time limit was reached"))
     gains = sorted(own / other for own, other in pairs)
     # Order statistics: between these two ranks lies the median with 95 %.
     rank = max(0, math.floor((len(gains) - 1.96 * math.sqrt(len(gains))) / 2) - 1)
@@ -207,11 +174,11 @@ def _measured(
     turns: Turns, plan: Plan, data: DataSummary | None, ends_s: float, listener: Callable[[str], None]
 ) -> Turns:
     """What a step takes with the plan's own settings and with the other ones, in each turn."""
-    changed = ", ".join(f"{key}={value}" for key, value in turns.changes.items())
-    pairs: list[tuple[float, float]] = []
-    together, steps = _fit_together(plan, turns), 1
-    own, other = _Arm(plan, data, ends_s, own=True), _Arm(with_value(plan, turns), data, ends_s)
-    listener(tr("first steps with {settings}", settings=changed))
+    settings = ", ".join(f"{key}={value}" for key, value in turns.changes.items())
+    changed = replace(plan, config=plan.config.with_values(turns.changes, "solved", {}))
+    own, other = _Arm(plan, data, ends_s, own=True), _Arm(changed, data, ends_s)
+    together, steps, pairs = _fit_together(plan), 1, list[tuple[float, float]]()
+    listener(tr("first steps with {settings}", settings=settings))
     try:
         with closing(own), closing(other):
             while len(pairs) < MOST_TURNS:
@@ -221,23 +188,23 @@ def _measured(
                     if not together:
                         arm.close()
                 pairs.append((step_s[own], step_s[other]))
-                turns, steps = judged(turns, pairs), max(1, round(TURN_S / max(step_s[own], 1e-3)))
+                steps = max(1, round(TURN_S / max(step_s[own], 1e-3)))
                 words = mark("round {turn} of at most {turns}: {settings}")
-                listener(tr(words, turn=len(pairs), turns=MOST_TURNS, settings=changed))
+                listener(tr(words, turn=len(pairs), turns=MOST_TURNS, settings=settings))
     except TimeoutError:
-        turns = turns if pairs else replace(turns, note=tr("the time limit was reached"))
+        pass  # The turns so far count.
     except (RuntimeError, OSError) as error:
         return replace(turns, verdict="failed", note=str(error))
-    if not pairs or not turns.changes.get("engine.compile"):
-        return turns
-    return replace(turns, once_s=max(0.0, (other.warm_s or 0.0) - (own.warm_s or 0.0)))
+    found = judged(turns, pairs)
+    if other.warm_s is None or own.warm_s is None or not turns.changes.get("engine.compile"):
+        return found
+    return replace(found, once_s=max(0.0, other.warm_s - own.warm_s))
 
 
-def _fit_together(plan: Plan, one: Turns) -> bool:
+def _fit_together(plan: Plan) -> bool:
     """Whether the memory holds two of them side by side; else each turn starts its own processes."""
-    memory, grown = plan.memory, 1 + growth(plan, one)
-    host = (memory.host_ram_high_bytes or memory.host_ram_bytes) * (grown if plan.config.engine.device == "cpu" else 2)
-    fits = host <= KEPT_FREE * plan.machine.ram_available_bytes
-    return fits and (
-        memory.capacity_bytes is None or grown * memory.judged_high_bytes <= KEPT_FREE * memory.capacity_bytes
-    )
+    memory = plan.memory
+    needed = [(memory.host_ram_high_bytes or memory.host_ram_bytes, plan.machine.ram_available_bytes)]
+    if memory.capacity_bytes is not None:
+        needed.append((memory.judged_high_bytes, memory.capacity_bytes))
+    return all(2 * one <= KEPT_FREE * there for one, there in needed)

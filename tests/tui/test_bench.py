@@ -92,12 +92,10 @@ def test_the_median_of_the_turns_with_its_range_decides(pairs: list[tuple[float,
 
 
 def test_what_is_not_compared_says_why() -> None:
-    full = plan(real(machine(gpu=None)), config("esm2-8m", batch__sequence_length=1024, engine__precision="fp32"))
-    full = replace(full, machine=replace(full.machine, ram_available_bytes=int(1.2 * full.memory.host_ram_bytes)))
-    notes = {one.key: one.note for one in alternatives_of(full)}
-    assert notes["engine.precision"] == "you chose fp32" and notes["engine.attention"].startswith("it may need")
-    packed = alternatives_of(plan(real(machine(gpu=None)), config("esm2-8m", data__packing=True)))
-    assert {one.key for one in packed if "packed rows" in one.note} == {"engine.attention", "engine.compile"}
+    chosen = plan(real(machine(gpu=None)), config("esm2-8m", engine__optimizer="adamw_torch", data__packing=True))
+    notes = {next(iter(one.changes)): one.note for one in alternatives_of(chosen)}
+    assert notes.keys() == {"engine.optimizer", "engine.compile"}, "sdpa is what it has, the others need a GPU"
+    assert notes["engine.optimizer"] == "you chose adamw_torch" and "packed rows" in notes["engine.compile"]
 
 
 class FakeProbe:
@@ -124,7 +122,7 @@ class FakeProbe:
 @each("together", [True, False])
 def test_turns_go_on_side_by_side_or_one_after_the_other(together: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "alternatives_of", lambda plan: ALTERNATIVES)
-    monkeypatch.setattr(turns, "_fit_together", lambda plan, one: together)
+    monkeypatch.setattr(turns, "_fit_together", lambda plan: together)
     monkeypatch.setattr(turns, "Probe", FakeProbe)
     made = plan(real(machine(gpu=None)), config("esm2-8m"))
     eager, flash = turns.compare(made, None, 60.0, lambda words: None)
@@ -136,7 +134,7 @@ def test_turns_go_on_side_by_side_or_one_after_the_other(together: bool, monkeyp
 def test_a_real_comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(turns, "alternatives_of", lambda plan: ALTERNATIVES[:1])
     monkeypatch.setattr(turns, "MOST_TURNS", 2)
-    monkeypatch.setattr(turns, "_fit_together", lambda plan, one: True)
+    monkeypatch.setattr(turns, "_fit_together", lambda plan: True)
     rows = tmp_path / "rows.jsonl"
     rows.write_text("".join(f'{{"sequence": "{"MKVLAGTE" * (1 + row % 3)}"}}\n' for row in range(21)))
     sizes = ["--micro-batch", "4", "--length", "32", "--set", "batch.target_samples=8"]

@@ -197,7 +197,6 @@ def run_choose(values: Mapping[str, Any], *, limit_s: float | None = None) -> in
 TITLES = {
     "engine.attention": mark("Attention"),
     "engine.optimizer": mark("Optimizer"),
-    "engine.precision": mark("Precision"),
     "engine.compile": mark("Compile"),
 }
 
