@@ -8,9 +8,9 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import yaml
 from trainwiz.core.catalog.hub import is_hub_id
@@ -52,17 +52,6 @@ NO_PATHS: Mapping[str, tuple[str | None, ...]] = {
 """Key -> its values that stand for no file; any other may be a path."""
 
 
-@dataclass(frozen=True, slots=True)
-class Needed:
-    """Something that a run reads and its folder does not hold."""
-
-    key: str
-    """The setting of run.yaml that names it."""
-    name: str
-    """A path as it stands in run.yaml (relative to the run folder), or a hub id."""
-    kind: Literal["path", "hub"]
-
-
 def relative_to_folder(config: RunConfig, folder: Path) -> RunConfig:
     """A copy whose local paths, until now relative to the working folder, are relative to `folder`.
 
@@ -82,27 +71,23 @@ def relative_to_folder(config: RunConfig, folder: Path) -> RunConfig:
 
 
 def travel_notes(config: RunConfig, folder: Path) -> tuple[str, ...]:
-    """Sentences for whoever carries the folder to another machine; () when it holds all that it needs."""
-    sentences = {
-        "path": mark("To start this folder elsewhere, also copy the files it reads from outside: {names}."),
-        "hub": mark("The machine that starts it needs these from the Hub or in its cache: {names}."),
-    }
-    wanted = list(needed(config, folder))
-    names = {kind: [f"{need.name} ({need.key})" for need in wanted if need.kind == kind] for kind in sentences}
-    return tuple(tr(sentences[kind], names=", ".join(found)) for kind, found in names.items() if found)
-
-
-def needed(config: RunConfig, folder: Path) -> Iterator[Needed]:
-    """What a run reads from outside its folder. `config` is that of run.yaml, its paths relative to `folder`."""
-    pretrained = config.model.init == "pretrained"
+    """Sentences for whoever carries the folder to another machine; () when it holds all that it needs. `config` is that of
+    run.yaml, its paths relative to `folder`."""
+    files, of_hub = [], []
     for key, name in _names(config):
-        known = load_models().get(name) if key == "model.name" else None
-        if known is not None:
-            if pretrained and known.hub_id is not None:
-                yield Needed(key, known.hub_id, "hub")
-        # The architecture stands in run.yaml: from scratch, only a folder can hold more (a tokenizer).
-        elif key != "model.name" or pretrained or (folder / name).is_dir():
-            yield Needed(key, name, "hub" if _is_on_the_hub(name) and not (folder / name).exists() else "path")
+        if key == "model.name":
+            # The architecture stands in run.yaml: from scratch, only a folder can hold more (a tokenizer).
+            if config.model.init != "pretrained" and not (folder / name).is_dir():
+                continue
+            known = load_models().get(name)
+            name = known.hub_id or name if known is not None else name
+        wanted = of_hub if _is_on_the_hub(name) and not (folder / name).exists() else files
+        wanted.append(f"{name} ({key})")
+    sentences = {
+        mark("To start this folder elsewhere, also copy the files it reads from outside: {names}."): files,
+        mark("The machine that starts it needs these from the Hub or in its cache: {names}."): of_hub,
+    }
+    return tuple(tr(sentence, names=", ".join(names)) for sentence, names in sentences.items() if names)
 
 
 def _names(config: RunConfig) -> Iterator[tuple[str, str]]:
@@ -133,9 +118,6 @@ def _moved(name: str, folder: Path) -> str:
 
 # The folder that a run will be written to: may it be, can it be? Whether its disk has room is a finding of the plan.
 
-IGNORED = frozenset({"lost+found"})
-"""What a file system puts into its own top folder."""
-
 
 def claim_folder(folder: Path) -> list[Path]:
     """Make `folder` and take it for one run; the folders that had to be made, the outermost first.
@@ -160,7 +142,7 @@ def claim_folder(folder: Path) -> list[Path]:
 
 def _refuse_what_is_there(folder: Path) -> None:
     try:
-        entries = {path.name for path in folder.iterdir()} - IGNORED
+        entries = {path.name for path in folder.iterdir()}
     except FileNotFoundError:
         return
     except OSError as error:  # A name that is too long, links that go in circles, a disk that does not answer.
@@ -258,7 +240,17 @@ def run_yaml_text(config: RunConfig) -> str:
 
 
 def _first_state(plan: Plan, config: RunConfig, run: RunFolder) -> RunState:
-    window = planned_window(plan, config)
+    window, engine = planned_window(plan, config), plan.config.engine
+    strategy = engine.strategy or "single"
+    planned = {
+        "device": engine.device,
+        "precision": "tf32" if engine.precision == "fp32" and engine.tf32 else engine.precision,
+        "optimizer": engine.optimizer,
+        "attention": engine.attention,
+        "world_size": plan.batch.world_size,
+        "compile": engine.compile,
+        "adapter": plan.config.peft.method,
+    }
     return RunState(
         status="prepared",
         name=run.path.name,
@@ -269,27 +261,12 @@ def _first_state(plan: Plan, config: RunConfig, run: RunFolder) -> RunState:
         created_s=time.time(),
         grace_s=window.window_s,
         window=window.to_json(),
-        engine={"planned": engine_word(config), "actual": None, "planned_values": planned_engine(plan)},
+        engine={
+            "planned": strategy if engine.offload == "none" else f"{strategy}+offload",
+            "actual": None,
+            "planned_values": planned,
+        },
     )
-
-
-def engine_word(config: RunConfig) -> str:
-    """The engine in one word: "single", "ddp", "zero2+offload", ..."""
-    strategy = config.engine.strategy or "single"
-    return strategy if config.engine.offload == "none" else f"{strategy}+offload"
-
-
-def planned_engine(plan: Plan) -> dict[str, Any]:
-    engine = plan.config.engine
-    return {
-        "device": engine.device,
-        "precision": "tf32" if engine.precision == "fp32" and engine.tf32 else engine.precision,
-        "optimizer": engine.optimizer,
-        "attention": engine.attention,
-        "world_size": plan.batch.world_size,
-        "compile": engine.compile,
-        "adapter": plan.config.peft.method,
-    }
 
 
 def planned_window(plan: Plan, config: RunConfig) -> StopWindow:

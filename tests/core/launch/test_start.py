@@ -31,7 +31,6 @@ from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.identity import IDENTITY_JSON, Identity, settings_now
 from trainwiz.core.run.lost import ProcessId, identify, machine_identity
 from trainwiz.core.run.state import RunState, read_state, write_state
-from trainwiz.core.supervise.recovery import Setup
 
 from tests.core.launch.plans import small_plan
 from tests.each import each
@@ -157,15 +156,15 @@ def change(run: RunFolder, **changes: Any) -> None:
 def test_files_without_the_batch_stay_and_so_does_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = prepared(tmp_path / "one", monkeypatch, engine__strategy="zero2", engine__processes=2)
     before = texts(run)
-    answer = prepare_again(run)
+    again = prepare_again(run)
     assert texts(run) == before and not (run.path / "attempts").exists(), "without a change all stays as prepared"
-    assert Setup.from_json(answer["setup"]) == setup_of(read_run_config(run))
+    assert setup_of(again) == setup_of(read_run_config(run))
     run.file("launch.sh").chmod(0o644)
     change(run, **HALF)
-    answer = prepare_again(run)
+    setup = setup_of(prepare_again(run))
     assert texts(run) == before
     assert json.loads(before["deepspeed.json"])["train_micro_batch_size_per_gpu"] == "auto"
-    assert (answer["setup"]["micro_batch_size"], answer["setup"]["gradient_accumulation_steps"]) == (3, 16)
+    assert setup is not None and (setup.micro_batch_size, setup.gradient_accumulation_steps) == (3, 16)
     assert run.file("launch.sh").stat().st_mode & 0o111
     # The plan's own word stays.
     assert yaml.safe_load(run.run_yaml.read_text())["batch"]["micro_batch_size"] == 6
