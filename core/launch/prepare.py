@@ -73,7 +73,7 @@ def relative_to_folder(config: RunConfig, folder: Path) -> RunConfig:
 def travel_notes(config: RunConfig, folder: Path) -> tuple[str, ...]:
     """Sentences for whoever carries the folder to another machine; () when it holds all that it needs. `config` is that of
     run.yaml, its paths relative to `folder`."""
-    files, of_hub = [], []
+    files, of_hub = list[str](), list[str]()
     for key, name in _names(config):
         if key == "model.name":
             # The architecture stands in run.yaml: from scratch, only a folder can hold more (a tokenizer).

@@ -224,7 +224,7 @@ def introduce(node: int, config: RunConfig, folder: Path) -> Handshake:
     missing = {
         key: {"files": 0, "bytes": 0} for key, source in (*train, *held) if not is_of_the_hub(source.name, folder)
     }
-    facts = {
+    facts: dict[str, dict[str, Any]] = {
         "processes": {"nodes": engine.nodes, "processes": engine.processes or 1},
         "engine": {name: _version(name) for name in COMPARED},
         "data": {**missing, **settings_now(config, folder)["data"]},
