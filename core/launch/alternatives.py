@@ -6,18 +6,17 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from trainwiz.core.data.lengths import packs_rows
 from trainwiz.core.data.summary import DataSummary
-from trainwiz.core.errors import CannotRunError, Finding
+from trainwiz.core.errors import CannotRunError
 from trainwiz.core.export.training_arguments import uses_deepspeed
-from trainwiz.core.language import mark, tr
+from trainwiz.core.language import tr
 from trainwiz.core.launch.probe import Probe
-from trainwiz.core.launch.probe_order import ON_THE_LONGEST
 from trainwiz.core.plan.result import Plan
+from trainwiz.core.plan.words import gib
 
 # Which other values of a plan's settings are worth a measurement here, and which are not, with the reason.
 
@@ -87,67 +86,22 @@ TURN_S = 0.7
 """A turn has as many steps as this takes: other programs come and go within seconds, so turns are short."""
 WARM_STEPS = 4
 """Two on the longest batch and two usual ones: torch.compile compiles at the first of each length."""
-CLOSING_S = 4.0
 WORTH_IT = 1.03
 """Pace over pace that two processes of the very same settings hardly differ by: an assumption."""
 KEPT_FREE = 0.8
 """Share of the memory that two processes side by side may need."""
 
 
-class _Arm:
-    """One set of settings in processes of its own, which wait between its turns."""
-
-    def __init__(self, plan: Plan, data: DataSummary | None, ends_s: float, *, own: bool = False) -> None:
-        """`own`: the plan's, without which nothing can be compared."""
-        self._plan, self._data, self._ends_s, self._own = plan, data, ends_s, own
-        self._stack, self._steps = ExitStack(), 0
-        self._probe: Probe | None = None
-        self.warm_s: float | None = None
-        """Seconds of the first steps of all."""
-
-    def take(self, steps: int) -> float:
-        """Seconds of the next steps, those on the longest batch left out; where no process waits, some are started and
-        warmed up first. Raises TimeoutError, and RuntimeError or CannotRunError with the reason where the processes ended."""
-        if self._probe is None:
-            left_s = self._ends_s - time.monotonic()
-            self._probe = self._stack.enter_context(Probe(self._plan, self._data, left_s, in_turns=True))
-            warm_s = self.take(WARM_STEPS)
-            self.warm_s = warm_s if self.warm_s is None else self.warm_s
-        self._steps += steps
-        self._probe.allow(self._steps)
-        while True:
-            # Asked first: what a process wrote before it ended is there then.
-            problem = self._probe.problem
-            # The last step of an epoch is short: all do it, on the same rows.
-            done = [float(line["seconds"]) for line in self._probe.look() if line.get("event") in ("step", "short")]
-            if len(done) >= self._steps - ON_THE_LONGEST:
-                return sum(done[-steps:])
-            if problem and self._own:
-                message = tr("The probe failed: {reason}", reason=problem)
-                raise CannotRunError(Finding("probe_failed", "error", "bench", message))
-            if problem:
-                raise RuntimeError(problem)
-            if time.monotonic() > self._ends_s:
-                raise TimeoutError
-            time.sleep(0.01)
-
-    def close(self) -> None:
-        """Ends the processes."""
-        self._stack.close()
-        self._probe, self._steps = None, 0
-
-
 def compare(plan: Plan, data: DataSummary | None, limit_s: float, listener: Callable[[str], None]) -> Iterator[Turns]:
     """Each alternative beside the plan's own in its share of the time. Raises CannotRunError where the own ones fail."""
-    ends_s = time.monotonic() + limit_s - CLOSING_S
-    found = alternatives_of(plan)
-    left = sum(not one.note for one in found)
+    ends_s = time.monotonic() + limit_s
+    found = [turns if turns.note else replace(turns, note=_too_large(plan)) for turns in alternatives_of(plan)]
+    left = sum(not turns.note for turns in found)
     for turns in found:
         if turns.note:
             yield turns
             continue
-        now_s = time.monotonic()
-        yield _measured(turns, plan, data, now_s + (ends_s - now_s) / left, listener)
+        yield _measured(turns, plan, data, (ends_s - time.monotonic()) / left, listener)
         left -= 1
 
 
@@ -171,40 +125,45 @@ def judged(turns: Turns, pairs: Sequence[tuple[float, float]]) -> Turns:
 
 
 def _measured(
-    turns: Turns, plan: Plan, data: DataSummary | None, ends_s: float, listener: Callable[[str], None]
+    turns: Turns, plan: Plan, data: DataSummary | None, limit_s: float, listener: Callable[[str], None]
 ) -> Turns:
     """What a step takes with the plan's own settings and with the other ones, in each turn."""
     settings = ", ".join(f"{key}={value}" for key, value in turns.changes.items())
+    listener(tr("measuring {settings}", settings=settings))
     changed = replace(plan, config=plan.config.with_values(turns.changes, "solved", {}))
-    own, other = _Arm(plan, data, ends_s, own=True), _Arm(changed, data, ends_s)
-    together, steps, pairs = _fit_together(plan), 1, list[tuple[float, float]]()
-    listener(tr("first steps with {settings}", settings=settings))
+    ends_s, steps = time.monotonic() + limit_s, 1
+    warm_s, own_s, other_s = 0.0, list[float](), list[float]()
     try:
-        with closing(own), closing(other):
-            while len(pairs) < MOST_TURNS:
-                step_s = {}
-                for arm in (own, other) if len(pairs) % 2 == 0 else (other, own):
-                    step_s[arm] = arm.take(steps) / steps
-                    if not together:
-                        arm.close()
-                pairs.append((step_s[own], step_s[other]))
-                steps = max(1, round(TURN_S / max(step_s[own], 1e-3)))
-                words = mark("round {turn} of at most {turns}: {settings}")
-                listener(tr(words, turn=len(pairs), turns=MOST_TURNS, settings=settings))
+        with Probe(plan, data, limit_s, in_turns=True) as own:
+            warm_s -= own.take(WARM_STEPS)
+            with Probe(changed, data, ends_s - time.monotonic(), in_turns=True) as other:
+                try:
+                    warm_s += other.take(WARM_STEPS)
+                    for turn in range(MOST_TURNS):
+                        arms = (own, own_s), (other, other_s)
+                        for probe, taken_s in arms if turn % 2 == 0 else reversed(arms):
+                            taken_s.append(probe.take(steps) / steps)
+                        steps = max(1, round(TURN_S / max(own_s[-1], 1e-3)))
+                except CannotRunError:
+                    if other.problem:
+                        return replace(turns, verdict="failed", note=other.problem)
+                    raise
     except TimeoutError:
         pass  # The turns so far count.
-    except (RuntimeError, OSError) as error:
-        return replace(turns, verdict="failed", note=str(error))
-    found = judged(turns, pairs)
-    if other.warm_s is None or own.warm_s is None or not turns.changes.get("engine.compile"):
-        return found
-    return replace(found, once_s=max(0.0, other.warm_s - own.warm_s))
+    found = judged(turns, list(zip(own_s, other_s, strict=False)))
+    return replace(found, once_s=max(0.0, warm_s)) if found.turns and turns.changes.get("engine.compile") else found
 
 
-def _fit_together(plan: Plan) -> bool:
-    """Whether the memory holds two of them side by side; else each turn starts its own processes."""
+def _too_large(plan: Plan) -> str:
+    """Why two of its processes cannot stand side by side; empty where the memory holds them."""
     memory = plan.memory
-    needed = [(memory.host_ram_high_bytes or memory.host_ram_bytes, plan.machine.ram_available_bytes)]
-    if memory.capacity_bytes is not None:
-        needed.append((memory.judged_high_bytes, memory.capacity_bytes))
-    return all(2 * one <= KEPT_FREE * there for one, there in needed)
+    needed, there = 2 * (memory.host_ram_high_bytes or memory.host_ram_bytes), plan.machine.ram_available_bytes
+    if memory.capacity_bytes is not None and needed <= KEPT_FREE * there:
+        needed, there = 2 * memory.judged_high_bytes, memory.capacity_bytes
+    if needed <= KEPT_FREE * there:
+        return ""
+    return tr(
+        "both side by side may need {needed}, and only {there} is there; use a smaller micro-batch (--micro-batch 1)",
+        needed=gib(needed),
+        there=gib(there),
+    )

@@ -25,6 +25,7 @@ from trainwiz.core.language import tr
 from trainwiz.core.launch.prepare import relative_to_folder, run_yaml_text
 from trainwiz.core.launch.probe_order import (
     ANSWERS_JSONL,
+    ON_THE_LONGEST,
     TURN,
     ProbeResult,
     probe_config,
@@ -92,21 +93,18 @@ FOUND_OUT_ON_A_GPU = frozenset({"does_not_fit"})
 
 def check_probe(plan: Plan) -> None:
     """Raises UsageError for what can be no probe here, CannotRunError for what this machine or the plan forbids."""
-    config, asked = plan.config, {}
+    config, asked = plan.config, list[tuple[str, str]]()
     if plan.machine.hypothetical:
-        asked["machine"] = tr(
-            "A probe measures this machine, but the plan is for another one: remove --gpu and its options."
-        )
+        message = tr("A probe measures this machine, but the plan is for another one: remove --gpu and its options.")
+        asked.append(("machine", message))
     if config.engine.nodes > 1:
-        asked["engine.nodes"] = tr(
-            "A probe measures one machine, but the plan has {n}: set engine.nodes=1.", n=config.engine.nodes
-        )
+        message = tr("A probe measures one machine, but the plan has {n}: set engine.nodes=1.", n=config.engine.nodes)
+        asked.append(("engine.nodes", message))
     if plan.work is None or not plan.work.model_config:
-        said = next((one.message for one in plan.errors if one.where.startswith("model")), "")
-        message = tr("The architecture of the model {name} is unknown.", name=config.model.name)
-        asked["model.name"] = tr("{message} {reason}", message=message, reason=said) if said else message
+        asked.append(("model.name", tr("The architecture of the model {name} is unknown.", name=config.model.name)))
+        asked += [("model.name", error.message) for error in plan.errors if error.where.startswith("model")]
     if asked:
-        raise UsageError([Finding("no_probe", "error", where, message) for where, message in asked.items()])
+        raise UsageError([Finding("no_probe", "error", where, message) for where, message in asked])
     need(machine=plan.machine)
     allowed = NOT_OF_A_STEP if config.engine.device == "cpu" else NOT_OF_A_STEP | FOUND_OUT_ON_A_GPU
     forbidding = tuple(one for one in plan.errors if one.code not in allowed)
@@ -147,6 +145,7 @@ class Probe:
         self._order = probe_order(plan, data, max(1.0, seconds - CLOSING_S), search=search, in_turns=in_turns)
         self._started_s = time.monotonic()
         self._lines: list[dict[str, Any]] = []
+        self._allowed = 0
         self._mark = uuid.uuid4().hex
         self._folder = Path()
         self._oom_kills = kernel_oom_kills()
@@ -236,6 +235,26 @@ class Probe:
     def allow(self, steps: int) -> None:
         """Up to `steps` in all may be done. Raises OSError."""
         write_atomic(self._folder / TURN, str(steps))
+
+    def take(self, steps: int) -> float:
+        """In turns: seconds of the next steps, those on the longest batch left out.
+
+        Raises TimeoutError when the time is up, CannotRunError with the reason where the processes ended.
+        """
+        self._allowed += steps
+        self.allow(self._allowed)
+        while True:
+            # Asked first: what a process wrote before it ended is there then.
+            problem = self.problem
+            # The last step of an epoch is short: all do it, on the same rows.
+            done = [float(line["seconds"]) for line in self.look() if line.get("event") in ("step", "short")]
+            if len(done) >= self._allowed - ON_THE_LONGEST:
+                return sum(done[-steps:])
+            if problem:
+                raise CannotRunError(self._failure(problem))
+            if time.monotonic() > self._started_s + self._seconds:
+                raise TimeoutError
+            time.sleep(0.01)
 
     def look(self) -> list[dict[str, Any]]:
         """All lines so far."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trainwiz.core.errors import CannotRunError, Finding
 from trainwiz.core.history.measurement import history_path, load
 from trainwiz.core.history.run import Benchmark
 from trainwiz.core.launch import alternatives as turns
@@ -102,39 +103,37 @@ class FakeProbe:
     """Steps of 1 s with the plan's own attention, of 2 s with another; FlashAttention does not load."""
 
     def __init__(self, plan: Plan, data: object, seconds: float, *, in_turns: bool) -> None:
-        self._attention = plan.config.engine.attention
-        self._lines: list[dict[str, Any]] = [{"event": "ready"}]
-        self.problem = "no flash-attn" if self._attention == "flash_attention_2" else ""
+        attention = plan.config.engine.attention
+        self.step_s = 1.0 if attention == "sdpa" else 2.0
+        self.problem = "no flash-attn" if attention == "flash_attention_2" else ""
 
     def __enter__(self) -> FakeProbe:
         return self
 
     def __exit__(self, *error: object) -> None: ...
 
-    def allow(self, steps: int) -> None:
-        line = {"event": "step", "seconds": 1.0 if self._attention == "sdpa" else 2.0}
-        self._lines += [line] * (steps + 1 - len(self._lines))
-
-    def look(self) -> list[dict[str, Any]]:
-        return [] if self.problem else self._lines
+    def take(self, steps: int) -> float:
+        if self.problem:
+            raise CannotRunError(Finding("probe_failed", "error", "bench", self.problem))
+        return steps * self.step_s
 
 
-@each("together", [True, False])
-def test_turns_go_on_side_by_side_or_one_after_the_other(together: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_turns_go_on_side_by_side_where_the_memory_holds_both(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "alternatives_of", lambda plan: ALTERNATIVES)
-    monkeypatch.setattr(turns, "_fit_together", lambda plan: together)
     monkeypatch.setattr(turns, "Probe", FakeProbe)
     made = plan(real(machine(gpu=None)), config("esm2-8m"))
     eager, flash = turns.compare(made, None, 60.0, lambda words: None)
-    assert (eager.gain, eager.step_s, eager.verdict) == (0.5, 1.0, "slower") and eager.turns > 5
+    assert (eager.gain, eager.step_s, eager.verdict, eager.turns) == (0.5, 1.0, "slower", 20)
     assert (flash.verdict, flash.note) == ("failed", "no flash-attn")
+    full = replace(made, machine=replace(made.machine, ram_available_bytes=2 * made.memory.host_ram_bytes))
+    assert all("side by side" in one.note for one in turns.compare(full, None, 60.0, lambda words: None))
 
 
 @pytest.mark.real
 def test_a_real_comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(turns, "alternatives_of", lambda plan: ALTERNATIVES[:1])
     monkeypatch.setattr(turns, "MOST_TURNS", 2)
-    monkeypatch.setattr(turns, "_fit_together", lambda plan: True)
+    monkeypatch.setattr(turns, "_too_large", lambda plan: "")
     rows = tmp_path / "rows.jsonl"
     rows.write_text("".join(f'{{"sequence": "{"MKVLAGTE" * (1 + row % 3)}"}}\n' for row in range(21)))
     sizes = ["--micro-batch", "4", "--length", "32", "--set", "batch.target_samples=8"]
