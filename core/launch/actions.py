@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainwiz.core.files import read_small
 from trainwiz.core.language import tr
-from trainwiz.core.lines import JsonLinesTail
+from trainwiz.core.lines import objects_from_the_end
 from trainwiz.core.run.attempts import ACCUMULATION, Phase, changes_now, read_phase
 from trainwiz.core.run.checkpoints import PROGRESS_JSON, TRAINER_STATE, complete_checkpoints, list_checkpoints
 from trainwiz.core.run.folder import LAUNCH_SH, RunFolder, name_for_commands, read_json
@@ -82,44 +82,38 @@ def window_of(
     )
 
 
-class StopWindowReader:
-    """Reads the window of one run again and again; a look at nothing new costs a few system calls."""
+def read_window(run: RunFolder, world_size: Any, planned: StopWindow | None) -> StopWindow | None:
+    """The window now; `planned` (with the step and the save of the plan) until a step was measured.
 
-    def __init__(self, run: RunFolder) -> None:
-        self._run = run
-        self._tail = JsonLinesTail(run.metrics_jsonl, window_bytes=METRICS_WINDOW_BYTES)
-        self._steps_s: deque[float] = deque(maxlen=RECENT_LINES)
-
-    def read(self, world_size: Any, planned: StopWindow | None) -> StopWindow | None:
-        """The window now; `planned` (with the step and the save of the plan) until a step was measured.
-
-        `world_size` is that of the engine that runs; anything but a number counts as the planned one.
-        """
-        self._take_new()
-        if not self._steps_s:
-            return planned
-        processes, accumulation = processes_and_accumulation(self._run, world_size)
-        save_s = last_save_s(self._run.path)
-        if save_s is None and planned is not None:
-            save_s = planned.save_s
-        steps_s = max(self._steps_s)
-        return window_of(steps_s, save_s, accumulation=accumulation, processes=processes, measured=True)
-
-    def _take_new(self) -> None:
-        for row in self._tail.read_new():
-            if "resumed_from" in row:
-                # Another attempt may have another micro-batch.
-                self._steps_s.clear()
-            step_s = numbers_finite(row.get("step_s"))
-            if step_s is not None:
-                self._steps_s.append(step_s)
+    `world_size` is that of the engine that runs; anything but a number counts as the planned one.
+    """
+    steps_s = list(islice(_recent_steps_s(run), RECENT_LINES))
+    if not steps_s:
+        return planned
+    processes, accumulation = processes_and_accumulation(run, world_size)
+    save_s = last_save_s(run.path)
+    if save_s is None and planned is not None:
+        save_s = planned.save_s
+    return window_of(max(steps_s), save_s, accumulation=accumulation, processes=processes, measured=True)
 
 
-def renew_window(state: RunState, reader: StopWindowReader) -> None:
+def _recent_steps_s(run: RunFolder) -> Iterator[float]:
+    """The newest first."""
+    for row in objects_from_the_end(run.metrics_jsonl, METRICS_WINDOW_BYTES):
+        step_s = numbers_finite(row.get("step_s"))
+        if step_s is not None:
+            yield step_s
+        if "resumed_from" in row:
+            # Another attempt may have another micro-batch.
+            return
+
+
+def renew_window(run: RunFolder, state: RunState) -> StopWindow | None:
     """Put the window as it is now into the state; it stays as it is until a step was measured."""
-    window = reader.read(state.engine.get("world_size"), StopWindow.from_json(state.window))
+    window = read_window(run, state.engine.get("world_size"), StopWindow.from_json(state.window))
     if window is not None:
         state.grace_s, state.window = window.window_s, window.to_json()
+    return window
 
 
 def processes_and_accumulation(run: RunFolder, world_size: Any) -> tuple[int, int]:
@@ -170,7 +164,7 @@ def stop_cost(folder: RunFolder, snapshot: Snapshot | None = None) -> StopCost:
     several finish the step together.
     """
     state = read_state(folder)
-    window = StopWindowReader(folder).read(state.engine.get("world_size"), StopWindow.from_json(state.window))
+    window = renew_window(folder, state)
     complete = complete_checkpoints(folder)
     lost_steps = lost_s = None
     if snapshot is not None and snapshot.step is not None:

@@ -14,7 +14,7 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.data.formats import format_of, sample_path
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.files import read_small
-from trainwiz.core.history.measurement import Measurement, Steps, measurement_of, steps_of
+from trainwiz.core.history.measurement import Measurement, measurement_of, steps_of
 from trainwiz.core.language import tr
 from trainwiz.core.plan.result import Plan
 
@@ -46,8 +46,8 @@ class ProbeOrder:
     target_length: int
     """0 where there is no text of its own to predict."""
     rows: Rows
-    lengths: tuple[int, ...] = ()
-    target_lengths: tuple[int, ...] = ()
+    lengths: Sequence[int] = ()
+    target_lengths: Sequence[int] = ()
     measured_s: float = 15.0
     """How long the clock runs on usual steps, at most."""
     search: bool = True
@@ -61,9 +61,7 @@ class ProbeOrder:
     @classmethod
     def read(cls, folder: Path) -> ProbeOrder:
         """Raises OSError, ValueError or TypeError for what is no order."""
-        values: dict[str, Any] = json.loads(read_small(folder / ORDER_JSON).decode())
-        lists = {key: tuple(values[key]) for key in ("lengths", "target_lengths")}
-        return cls(**{**values, **lists})
+        return cls(**json.loads(read_small(folder / ORDER_JSON).decode()))
 
 
 # The config of a probe, and what its processes are told: the plan's own settings without all that is not a step.
@@ -128,8 +126,8 @@ def probe_order(
         length=work.length,
         target_length=work.target_length if pairs else 0,
         rows=rows_of(plan.config, data),
-        lengths=data.lengths if data is not None else (),
-        target_lengths=data.target_lengths if data is not None else (),
+        lengths=list(data.lengths) if data is not None else [],
+        target_lengths=list(data.target_lengths) if data is not None else [],
         measured_s=MEASURED_SHARE * seconds,
         # A CPU and Metal take from the RAM of all programs, and do not say when they have enough.
         search=search and plan.config.engine.device == "cuda",
@@ -155,8 +153,6 @@ def _is_local(name: str) -> bool:
 # ProbeResult: what the lines of a probe say.
 
 OF_A_TRIAL = ("micro_batch", "fits", "allocated_bytes", "seconds")
-ONLY_WARM = 2.0
-"""Factor by which a step may differ that was measured once, as the first one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +190,7 @@ def probe_result(
     for line in lines:
         kinds.setdefault(str(line.get("event")), []).append(line)
     last = {kind: found[-1] for kind, found in kinds.items()}
-    trials, memory, rows = kinds.get("trial", []), last.get("memory", {}), last.get("rows", {})
+    trials, rows = kinds.get("trial", []), last.get("rows", {})
     fitting = [line["micro_batch"] for line in trials if line["fits"]]
     # Of a search that had no time for its last word.
     so_far = {"micro_batch": max(fitting), "why": tr("the time limit was reached")} if fitting else {}
@@ -203,13 +199,10 @@ def probe_result(
         "measured_at": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         "source": "probe",
         "micro_batch": order.micro_batch,
-        **_pace(order, kinds.get("step", []), last.get("warm")),
+        **_pace(kinds.get("step", [])),
+        **last.get("memory", {}),
+        **last.get("loading", {}),
         "start_s": last["ready"]["time_s"] - started_s if "ready" in last else None,
-        "peak_allocated_bytes": memory.get("allocated_bytes"),
-        "peak_reserved_bytes": memory.get("reserved_bytes"),
-        "device_used_bytes": memory.get("used_bytes"),
-        "host_rss_bytes": memory.get("rss_bytes"),
-        "loading_s": last.get("loading", {}).get("seconds"),
         "largest_micro_batch": largest.get("micro_batch"),
         "largest_note": largest.get("why", ""),
     }
@@ -224,15 +217,10 @@ def probe_result(
     )
 
 
-def _pace(order: ProbeOrder, steps: Sequence[Mapping[str, Any]], warm: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Of the measured steps; of the last step on the longest batch where there was no time for others."""
+def _pace(steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     found = steps_of([(line["seconds"], 1) for line in steps])
-    if found is not None:
-        own = steps_of([(line["own_s"], 1) for line in steps if "own_s" in line])
-        tokens = sum(line["tokens"] for line in steps) / len(steps)
-        return {**found.to_json(), "tokens_per_step": tokens, "own_step_s": own.median_s if own else None}
-    if warm is None:
+    if found is None:
         return {}
-    seconds = warm["seconds"]
-    once = Steps(1, seconds, seconds / ONLY_WARM, seconds * ONLY_WARM)
-    return {**once.to_json(), "usual_length": order.length, "usual_target_length": order.target_length or None}
+    own = steps_of([(line["own_s"], 1) for line in steps if "own_s" in line])
+    tokens = sum(line["tokens"] for line in steps) / len(steps)
+    return {**found.to_json(), "tokens_per_step": tokens, "own_step_s": own.median_s if own else None}

@@ -12,7 +12,7 @@ from pathlib import Path
 from trainwiz.core.diagnosis.sources import kernel_oom_kills, killed_since
 from trainwiz.core.errors import EXIT_TRAINING_FAILED, os_reason
 from trainwiz.core.language import mark, tr
-from trainwiz.core.launch.actions import StopWindowReader, renew_window
+from trainwiz.core.launch.actions import renew_window
 from trainwiz.core.run.folder import OUTCOME_JSON, FolderPlace, RunFolder, read_json
 from trainwiz.core.run.lost import identify
 from trainwiz.core.run.state import HEARTBEAT_EVERY_S, RunExit, RunState, write_state
@@ -60,7 +60,6 @@ class Keeper:
         self.stopping = Stopping(order.owner)
         self.launcher: subprocess.Popen[bytes] | None = None
         self.launcher_exit_code: int | None = None
-        self._window = StopWindowReader(run)
         self._saves = SaveProgress(run.path)
         self._guard: Guard | None = None
         self._place = FolderPlace(run.path)
@@ -210,7 +209,7 @@ class Keeper:
             take_engine(self.state, self.run)
         if self.state.status == "starting" and self._training_speaks():
             self.state.status = "running"
-        renew_window(self.state, self._window)
+        renew_window(self.run, self.state)
         self._write()
         cost_s = time.thread_time() - started_s
         self._next_beat = time.monotonic() + max(HEARTBEAT_EVERY_S, cost_s / SHARE_OF_A_CORE)

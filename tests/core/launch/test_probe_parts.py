@@ -52,7 +52,7 @@ def test_an_order_survives_its_file(tmp_path: Path) -> None:
     order = probe_order(demo(data=rows()), rows(), 60.0, search=True)
     order.write(tmp_path)
     assert ProbeOrder.read(tmp_path) == order
-    assert (order.lengths, order.target_length, order.micro_batch, order.length) == ((150, 300, 600), 0, 4, 64)
+    assert (order.lengths, order.target_length, order.micro_batch, order.length) == ([150, 300, 600], 0, 4, 64)
     assert not order.search, "a search on a CPU could take all RAM"
     made = demo()
     on_gpu = replace(made, config=made.config.with_values({"engine.device": "cuda"}, "you"))
@@ -111,12 +111,12 @@ def order(**changes: Any) -> ProbeOrder:
     return replace(plain, **changes)
 
 
-def warm(seconds: float = 5.0, micro_batch: int = 4) -> dict[str, Any]:
-    return {"event": "warm", "seconds": seconds, "micro_batch": micro_batch, "step": 1}
+def warm() -> dict[str, Any]:
+    return {"event": "warm", "seconds": 5.0, "micro_batch": 4, "step": 1}
 
 
-def step(seconds: float, micro_batch: int = 4) -> dict[str, Any]:
-    return {"event": "step", "seconds": seconds, "tokens": 500, "micro_batch": micro_batch}
+def step(seconds: float) -> dict[str, Any]:
+    return {"event": "step", "seconds": seconds, "tokens": 500, "micro_batch": 4}
 
 
 def result_of(lines: list[dict[str, Any]], **changes: Any) -> Any:
@@ -130,7 +130,7 @@ def test_lines_of_a_probe_become_a_measurement() -> None:
         [
             {"event": "ready", "time_s": 9.0},
             warm(),
-            {"event": "memory", "allocated_bytes": 10, "reserved_bytes": 20, "used_bytes": None, "rss_bytes": 30},
+            {"event": "memory", "peak_allocated_bytes": 10, "peak_reserved_bytes": 20, "host_rss_bytes": 30},
             *[step(seconds) for seconds in (1.0, 1.1, 0.9, 1.0, 1.0)],
             {"event": "trial", "micro_batch": 8, "fits": True, "allocated_bytes": 40, "seconds": 0.5},
             {"event": "trial", "micro_batch": 16, "fits": False},
@@ -154,12 +154,9 @@ def test_a_search_without_a_last_word_tells_how_far_it_came() -> None:
     assert found.searched
     assert (found.measurement.largest_micro_batch, found.measurement.largest_note) == (16, "the time limit was reached")
     assert not result_of([warm(), step(1.0), *trials[2:]]).searched
-    # A single first step is a wide measurement at full length.
-    one = result_of([warm(8.0)]).measurement
-    assert (one.steps, one.step_low_s, one.step_s, one.step_high_s, one.usual_length) == (1, 4.0, 8.0, 16.0, 64)
 
 
-@each("lines", [[], [{"event": "ready", "time_s": 9.0}], [{"event": "other"}]])
+@each("lines", [[], [{"event": "ready", "time_s": 9.0}], [warm()]])
 def test_nothing_measured_is_no_measurement(lines: list[dict[str, Any]]) -> None:
     found = result_of(lines)
     assert found.measurement is None
