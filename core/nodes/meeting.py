@@ -45,7 +45,7 @@ class Meeting:
     def __init__(self, folder: Path, me: Handshake, address: Address, nodes: int) -> None:
         self._folder, self._me, self._address, self._nodes = folder, me, address, nodes
         # Torch, which will listen on all addresses, must be able to.
-        everywhere(address.port).close()
+        everywhere(address.host, address.port).close()
         self._listeners = listen(address)
         self._greetings: dict[Channel, Generator[None, None, Message]] = {}
         """Connections that have not yet said which node they are."""

@@ -26,7 +26,6 @@ from trainwiz.core.nodes.address import (
     Address,
     NodeProblem,
     interface_addresses,
-    interface_of,
     main_address,
     network_variables,
 )
@@ -83,8 +82,7 @@ class Node:
         """
         self.process, self._told_to_stop = None, set()
         given = self.meet(list(arguments))
-        over = interface_of(self.members[0].own_address, interface_addresses())
-        self._start(given, network_variables(self.environment, over))
+        self._start(given, network_variables(self.environment, self.members[0].own_address, interface_addresses()))
         try:
             return self._watch()
         finally:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.errors import UsageError
-from trainwiz.core.nodes.address import Address, interface_of, network_variables, parse_address
+from trainwiz.core.nodes.address import Address, network_variables, parse_address, plain_address
 from trainwiz.core.nodes.node import WorkerNode
 from trainwiz.core.run.folder import RunFolder
 
@@ -40,8 +40,8 @@ def test_addresses() -> None:
 
 def test_the_interface_of_a_connection_is_used_where_the_user_has_set_none() -> None:
     here = {"lo": ["127.0.0.1", "::1"], "eth0": ["10.0.0.5"], "eth1": ["10.1.0.5", "fe80::1%eth1"]}
-    found = {place: interface_of(place, here) for place in ("::ffff:10.1.0.5", "fe80::1%eth1", "10.9.9.9")}
-    assert found == {"::ffff:10.1.0.5": "eth1", "fe80::1%eth1": "eth1", "10.9.9.9": None}
-    assert network_variables({}, "eth0") == {"NCCL_SOCKET_IFNAME": "=eth0", "GLOO_SOCKET_IFNAME": "eth0"}
-    assert network_variables({"GLOO_SOCKET_IFNAME": "eth1"}, "eth0") == {"NCCL_SOCKET_IFNAME": "=eth0"}
-    assert network_variables({}, None) == {}
+    both = {"NCCL_SOCKET_IFNAME": "=eth1", "GLOO_SOCKET_IFNAME": "eth1"}
+    for place in ("::ffff:10.1.0.5", "fe80::1%eth1"):
+        assert network_variables({}, plain_address(place), here) == both
+    assert network_variables({"GLOO_SOCKET_IFNAME": "eth0"}, "10.1.0.5", here) == {"NCCL_SOCKET_IFNAME": "=eth1"}
+    assert network_variables({}, "10.9.9.9", here) == {}
