@@ -230,15 +230,14 @@ def stop(folder: RunFolder, *, now: bool) -> None:
 
 def resume_start(folder: RunFolder) -> str:
     """Where a resumed run would go on, in one sentence. Changes nothing."""
-    checkpoints = list_checkpoints(folder)
-    complete = [found for found in checkpoints if found.problem is None]
-    broken = [found.path.name for found in checkpoints if found.problem is not None]
+    complete = complete_checkpoints(folder)
+    broken = [found.path.name for found in list_checkpoints(folder) if found.problem is not None]
     start = tr("No complete checkpoint: training restarts from the beginning.")
     if complete:
-        name, step = complete[-1].path.name, f"{complete[-1].step:,}"
-        start = tr("It resumes from {name} (step {step}).", name=name, step=step)
-    aside = tr("{start} {names} is incomplete and will be set aside.", start=start, names=", ".join(broken))
-    return aside if broken else start
+        start = tr("It resumes from {name} (step {step}).", name=complete[-1].path.name, step=f"{complete[-1].step:,}")
+    if not broken:
+        return start
+    return tr("{start} {names} is incomplete and will be set aside.", start=start, names=", ".join(broken))
 
 
 def resume(folder: RunFolder) -> None:

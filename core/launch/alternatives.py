@@ -21,8 +21,6 @@ from trainwiz.core.plan.words import gib
 # Which other values of a plan's settings are worth a measurement here, and which are not, with the reason.
 
 TORCH_ADAMW = ("adamw_torch", "adamw_torch_fused")
-FASTER_ATTENTIONS = ("sdpa", "flash_attention_2")
-"""eager computes the same with more memory, and is what models have that know no other."""
 
 Verdict = Literal["faster", "slower", "no_difference", "unclear", "failed", "not_measured"]
 """`unclear`: too few turns."""
@@ -49,32 +47,28 @@ class Turns:
 
 
 def alternatives_of(plan: Plan) -> tuple[Turns, ...]:
-    """The quickest to measure come first; what has a note is not measured. All need about as much memory as the plan."""
-    found = []
-    for name, value, why_not in _others(plan):
-        key = f"engine.{name}"
-        turns = Turns({key: value}, {key: plan.config.value(key)}, "not_measured", note=why_not)
-        if plan.config.origin(key).origin == "you":
-            turns = replace(turns, note=tr("you chose {value}", value=turns.base[key]))
-        found.append(turns)
-    return tuple(found)
+    """What this machine may run, the quickest to measure first; what has a note is not measured.
 
-
-def _others(plan: Plan) -> Iterator[tuple[str, Any, str]]:
-    """Setting, its other value, why that cannot be. What this machine cannot run fails at its first step, and says why."""
+    All need about as much memory as the plan. eager attention computes the same as the others with more, and is what
+    models have that know no other.
+    """
     engine, has = plan.config.engine, plan.machine.libraries.has
-    for attention in FASTER_ATTENTIONS:
-        in_half = engine.device == "cuda" and engine.precision not in ("fp32", "tf32")
-        if attention != engine.attention and (in_half or attention == "sdpa"):
-            missing = attention != "sdpa" and not has("flash_attn")
-            yield "attention", attention, tr("flash-attn is not installed") if missing else ""
+    others = list[tuple[str, Any]]()
+    if engine.attention != "sdpa":
+        others.append(("engine.attention", "sdpa"))
+    elif engine.device == "cuda" and engine.precision not in ("fp32", "tf32") and has("flash_attn"):
+        others.append(("engine.attention", "flash_attention_2"))
     # DeepSpeed has its own AdamW.
     if engine.optimizer in TORCH_ADAMW and engine.offload == "none" and not uses_deepspeed(plan.config):
-        yield "optimizer", TORCH_ADAMW[1 - TORCH_ADAMW.index(engine.optimizer)], ""
-    why_not = tr("Triton is not installed") if engine.device == "cuda" and not has("triton") else ""
-    if packs_rows(plan.config):
-        why_not = tr("not supported with packed rows (data.packing)")
-    yield "compile", not engine.compile, why_not
+        others.append(("engine.optimizer", TORCH_ADAMW[1 - TORCH_ADAMW.index(engine.optimizer)]))
+    if not packs_rows(plan.config) and (engine.device != "cuda" or has("triton")):
+        others.append(("engine.compile", not engine.compile))
+    found = []
+    for key, value in others:
+        base = plan.config.value(key)
+        chosen = tr("you chose {value}", value=base) if plan.config.origin(key).origin == "you" else ""
+        found.append(Turns({key: value}, {key: base}, "not_measured", note=chosen or _too_large(plan)))
+    return tuple(found)
 
 
 # A plan's settings and their alternatives, measured in alternating turns in processes of their own.
@@ -95,7 +89,7 @@ KEPT_FREE = 0.8
 def compare(plan: Plan, data: DataSummary | None, limit_s: float, listener: Callable[[str], None]) -> Iterator[Turns]:
     """Each alternative beside the plan's own in its share of the time. Raises CannotRunError where the own ones fail."""
     ends_s = time.monotonic() + limit_s
-    found = [turns if turns.note else replace(turns, note=_too_large(plan)) for turns in alternatives_of(plan)]
+    found = alternatives_of(plan)
     left = sum(not turns.note for turns in found)
     for turns in found:
         if turns.note:

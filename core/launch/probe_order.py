@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data.formats import format_of, sample_path
+from trainwiz.core.data.sources import is_of_the_hub
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.files import read_small
 from trainwiz.core.history.measurement import Measurement, measurement_of, steps_of
@@ -140,14 +140,9 @@ def rows_of(config: RunConfig, data: DataSummary | None) -> Rows:
     if data is None or not data.rows:
         return "longest"
     small = max(data.rows + data.validation_rows, data.texts) <= MOST_ROWS and data.bytes_on_disk <= MOST_BYTES
-    local = all(_is_local(source.name) for source in config.data.sources)
-    if small and local:
+    if small and not any(is_of_the_hub(source.name, Path()) for source in config.data.sources):
         return "data"
     return "lengths" if data.lengths else "longest"
-
-
-def _is_local(name: str) -> bool:
-    return sample_path(name) is not None or format_of(Path(name)) is not None or Path(name).expanduser().exists()
 
 
 # ProbeResult: what the lines of a probe say.

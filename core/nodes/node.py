@@ -98,18 +98,19 @@ class Node:
         address, nodes, patience_s = self.address, self.config.engine.nodes, float(self.config.engine.nodes_timeout_s)
         (self.run.path / NODES / STOPPED_BY).unlink(missing_ok=True)
         meeting = Meeting(self.run.path, self.me, address, nodes)
+        # Whoever started it from a screen has only this log to learn it from.
         _say(
             tr(
-                "Node 0 of {nodes} waits for the other nodes on {host}, port {port}, for at most {seconds} s.",
+                "Node 0 of {nodes} waits for the other nodes on {host}, port {port}, for at most {seconds} s. Their "
+                "commands: trainwiz export {run} --script --main {address}",
                 nodes=nodes,
                 host=address.host,
                 port=address.meeting_port,
                 seconds=f"{patience_s:,.0f}",
+                run=name_for_commands(self.run.path),
+                address=address,
             )
         )
-        # Whoever started it from a screen has only this log to learn it from; Slurm starts the others itself.
-        for line in () if "SLURM_JOB_ID" in self.environment else asked_of_others(self.run):
-            _say(line)
         self.members = meeting.gather(patience_s, self.look_around, arguments)
         return arguments
 

@@ -92,11 +92,14 @@ def test_the_median_of_the_turns_with_its_range_decides(pairs: list[tuple[float,
     assert words in turns_words(judged(EAGER, pairs))
 
 
-def test_what_is_not_compared_says_why() -> None:
-    chosen = plan(real(machine(gpu=None)), config("esm2-8m", engine__optimizer="adamw_torch", data__packing=True))
-    notes = {next(iter(one.changes)): one.note for one in alternatives_of(chosen)}
-    assert notes.keys() == {"engine.optimizer", "engine.compile"}, "sdpa is what it has, the others need a GPU"
-    assert notes["engine.optimizer"] == "you chose adamw_torch" and "packed rows" in notes["engine.compile"]
+def test_what_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    def notes(**changes: Any) -> dict[str, str]:
+        made = plan(real(machine(gpu=None)), config("esm2-8m", **changes))
+        return {next(iter(one.changes)): one.note for one in alternatives_of(made)}
+
+    assert notes() == {"engine.optimizer": "", "engine.compile": ""}, "sdpa is what it has, the other needs a GPU"
+    chosen = notes(engine__optimizer="adamw_torch", engine__attention="eager", data__packing=True)
+    assert chosen == {"engine.attention": "you chose eager", "engine.optimizer": "you chose adamw_torch"}
 
 
 class FakeProbe:
@@ -125,15 +128,15 @@ def test_turns_go_on_side_by_side_where_the_memory_holds_both(monkeypatch: pytes
     eager, flash = turns.compare(made, None, 60.0, lambda words: None)
     assert (eager.gain, eager.step_s, eager.verdict, eager.turns) == (0.5, 1.0, "slower", 20)
     assert (flash.verdict, flash.note) == ("failed", "no flash-attn")
+    monkeypatch.undo()
     full = replace(made, machine=replace(made.machine, ram_available_bytes=2 * made.memory.host_ram_bytes))
-    assert all("side by side" in one.note for one in turns.compare(full, None, 60.0, lambda words: None))
+    assert all("side by side" in one.note for one in alternatives_of(full))
 
 
 @pytest.mark.real
 def test_a_real_comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(turns, "alternatives_of", lambda plan: ALTERNATIVES[:1])
     monkeypatch.setattr(turns, "MOST_TURNS", 2)
-    monkeypatch.setattr(turns, "_too_large", lambda plan: "")
     rows = tmp_path / "rows.jsonl"
     rows.write_text("".join(f'{{"sequence": "{"MKVLAGTE" * (1 + row % 3)}"}}\n' for row in range(21)))
     sizes = ["--micro-batch", "4", "--length", "32", "--set", "batch.target_samples=8"]
