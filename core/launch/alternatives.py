@@ -45,6 +45,10 @@ class Turns:
     note: str = ""
     """Why it is not measured, or what ended it."""
 
+    @property
+    def key(self) -> str:
+        return next(iter(self.changes))
+
 
 def alternatives_of(plan: Plan) -> tuple[Turns, ...]:
     """What this machine may run, the quickest to measure first; what has a note is not measured.

@@ -133,16 +133,16 @@ class Probe:
         self,
         plan: Plan,
         data: DataSummary | None,
-        seconds: float = LONGEST_S,
+        limit_s: float = LONGEST_S,
         *,
-        search: bool = False,
+        search: bool = True,
         in_turns: bool = False,
     ) -> None:
         """`plan` is for this machine and has a known model. `search`: for the largest micro-batch, with the last of the
-        seconds. `in_turns`: no step is done before `allow`."""
-        self._plan, self._seconds = plan, seconds
+        seconds. `in_turns`: no step is done before `allow`, and nothing is searched."""
+        self._plan, self._limit_s = plan, limit_s
         self._config = probe_config(plan)
-        self._order = probe_order(plan, data, max(1.0, seconds - CLOSING_S), search=search, in_turns=in_turns)
+        self._order = probe_order(plan, data, max(1.0, limit_s - CLOSING_S), search=search, in_turns=in_turns)
         self._started_s = time.monotonic()
         self._lines: list[dict[str, Any]] = []
         self._allowed = 0
@@ -220,7 +220,7 @@ class Probe:
         told, event = 0, None
         while event != "end":
             # Asked first: what a process wrote before it ended is there then.
-            over = self._exit_code() is not None or time.monotonic() > self._started_s + self._seconds
+            over = self._exit_code() is not None or time.monotonic() > self._started_s + self._limit_s
             for line in self.look()[told:]:
                 listener(line)
                 event, told = line.get("event"), told + 1
@@ -252,7 +252,7 @@ class Probe:
                 return sum(done[-steps:])
             if problem:
                 raise CannotRunError(self._failure(problem))
-            if time.monotonic() > self._started_s + self._seconds:
+            if time.monotonic() > self._started_s + self._limit_s:
                 raise TimeoutError
             time.sleep(0.01)
 
@@ -290,6 +290,6 @@ class Probe:
         message = tr(
             "Nothing was measured in {seconds} s; allow more time (--seconds), or use a smaller micro-batch "
             "(--micro-batch 1) or a shorter length (--length).",
-            seconds=f"{self._seconds:.0f}",
+            seconds=f"{self._limit_s:.0f}",
         )
         return Finding("probe_too_slow", "error", "batch.micro_batch_size", message)

@@ -112,7 +112,7 @@ def probe_config(plan: Plan) -> RunConfig:
 
 
 def probe_order(
-    plan: Plan, data: DataSummary | None, seconds: float, *, search: bool = False, in_turns: bool = False
+    plan: Plan, data: DataSummary | None, seconds: float, *, search: bool = True, in_turns: bool = False
 ) -> ProbeOrder:
     """For a probe that begins now and takes `seconds`. `data` is what the plan was made from; None gives rows of full
     length."""
@@ -130,7 +130,7 @@ def probe_order(
         target_lengths=list(data.target_lengths) if data is not None else [],
         measured_s=MEASURED_SHARE * seconds,
         # A CPU and Metal take from the RAM of all programs, and do not say when they have enough.
-        search=search and plan.config.engine.device == "cuda",
+        search=search and not in_turns and plan.config.engine.device == "cuda",
         in_turns=in_turns,
     )
 

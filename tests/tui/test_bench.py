@@ -95,7 +95,7 @@ def test_the_median_of_the_turns_with_its_range_decides(pairs: list[tuple[float,
 def test_what_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     def notes(**changes: Any) -> dict[str, str]:
         made = plan(real(machine(gpu=None)), config("esm2-8m", **changes))
-        return {next(iter(one.changes)): one.note for one in alternatives_of(made)}
+        return {one.key: one.note for one in alternatives_of(made)}
 
     assert notes() == {"engine.optimizer": "", "engine.compile": ""}, "sdpa is what it has, the other needs a GPU"
     chosen = notes(engine__optimizer="adamw_torch", engine__attention="eager", data__packing=True)

@@ -172,7 +172,7 @@ def measure(options: argparse.Namespace, folder: Path) -> None:
 def measured(plan: Plan, seconds: float) -> dict[str, Any]:
     """One probe; raises TrainwizError for what does not run here."""
     lines: list[Mapping[str, Any]] = []
-    with Probe(plan, None, seconds) as probe:
+    with Probe(plan, None, limit_s=seconds, search=False) as probe:
         result = probe.run(lines.append)
     own = [float(line["own_s"]) for line in lines if line.get("event") == "step"]
     found = result.measurement

@@ -32,7 +32,7 @@ def run_bench(values: Mapping[str, Any], *, seconds: float | None = None, choose
 
     def probe(plan: Plan, gathered: Gathered, waiting: Waiting) -> ProbeResult:
         waiting.say(tr("starting the probe processes"))
-        with Probe(plan, gathered.data, seconds or LONGEST_S, search=True) as running:
+        with Probe(plan, gathered.data, limit_s=seconds or LONGEST_S) as running:
             return running.run(lambda line: waiting.say(progress_words(line)))
 
     choices, plan, result = measured(values, probe)

@@ -73,7 +73,7 @@ def test_a_probe_measures_and_the_next_plan_knows_it(scratch: Path, monkeypatch:
     gathered = gather(request())
     plan = plan_gathered(gathered)
     seen: list[str] = []
-    with Probe(plan, gathered.data, LIMIT_S) as probe:
+    with Probe(plan, gathered.data, limit_s=LIMIT_S, search=False) as probe:
         result = probe.run(lambda line: seen.append(str(line["event"])))
     until_quiet(scratch)
     one = result.measurement
@@ -135,7 +135,7 @@ def test_probes_of_other_settings_and_models(scratch: Path, overrides: dict[str,
     text = "model.name" in overrides
     more = {**SMALL, **overrides, "training.max_steps": 100}
     gathered = gather(PlanRequest(overrides=more) if text else request(**overrides))
-    with Probe(plan_gathered(gathered), gathered.data, LIMIT_S, search=True) as probe:
+    with Probe(plan_gathered(gathered), gathered.data, limit_s=LIMIT_S) as probe:
         result = probe.run()
     until_quiet(scratch)
     assert result.measurement is not None and result.problem == ""
