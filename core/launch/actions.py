@@ -90,7 +90,10 @@ def read_window(run: RunFolder, world_size: Any, planned: StopWindow | None) -> 
     steps_s = list(islice(_recent_steps_s(run), RECENT_LINES))
     if not steps_s:
         return planned
-    processes, accumulation = processes_and_accumulation(run, world_size)
+    # As they run, else as recovery changed them, else as they were planned.
+    batch = object_in((read_json(run.plan_json) or {}).get("batch"))
+    processes = whole_in(world_size) or whole_in(batch.get("world_size")) or 1
+    accumulation = whole_in(changes_now(run).get(ACCUMULATION)) or whole_in(batch.get("accumulation")) or 1
     save_s = last_save_s(run.path)
     if save_s is None and planned is not None:
         save_s = planned.save_s
@@ -114,14 +117,6 @@ def renew_window(run: RunFolder, state: RunState) -> StopWindow | None:
     if window is not None:
         state.grace_s, state.window = window.window_s, window.to_json()
     return window
-
-
-def processes_and_accumulation(run: RunFolder, world_size: Any) -> tuple[int, int]:
-    """Of the newest attempt: as they run, else as recovery changed them, else as they were planned."""
-    planned = object_in((read_json(run.plan_json) or {}).get("batch"))
-    processes = whole_in(world_size) or whole_in(planned.get("world_size"))
-    accumulation = whole_in(changes_now(run).get(ACCUMULATION)) or whole_in(planned.get("accumulation"))
-    return max(1, processes or 1), max(1, accumulation or 1)
 
 
 def last_save_s(folder: Path) -> float | None:

@@ -18,7 +18,7 @@ from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.diagnosis.cause import Evidence
 from trainwiz.core.diagnosis.diagnose import diagnose
 from trainwiz.core.diagnosis.sources import kernel_oom_kills, killed_since, read_failures, read_log
-from trainwiz.core.errors import CannotRunError, Finding, UsageError, os_reason
+from trainwiz.core.errors import CannotRunError, Finding, UsageError, os_reason, usage_error
 from trainwiz.core.export.launch_script import export_files, launch_command
 from trainwiz.core.hardware.install import need
 from trainwiz.core.language import tr
@@ -93,18 +93,17 @@ FOUND_OUT_ON_A_GPU = frozenset({"does_not_fit"})
 
 def check_probe(plan: Plan) -> None:
     """Raises UsageError for what can be no probe here, CannotRunError for what this machine or the plan forbids."""
-    config, asked = plan.config, list[tuple[str, str]]()
+    config = plan.config
     if plan.machine.hypothetical:
         message = tr("A probe measures this machine, but the plan is for another one: remove --gpu and its options.")
-        asked.append(("machine", message))
+        raise usage_error("no_probe", "machine", message)
     if config.engine.nodes > 1:
         message = tr("A probe measures one machine, but the plan has {n}: set engine.nodes=1.", n=config.engine.nodes)
-        asked.append(("engine.nodes", message))
+        raise usage_error("no_probe", "engine.nodes", message)
     if plan.work is None or not plan.work.model_config:
-        asked.append(("model.name", tr("The architecture of the model {name} is unknown.", name=config.model.name)))
-        asked += [("model.name", error.message) for error in plan.errors if error.where.startswith("model")]
-    if asked:
-        raise UsageError([Finding("no_probe", "error", where, message) for where, message in asked])
+        message = tr("The architecture of the model {name} is unknown.", name=config.model.name)
+        reasons = [error for error in plan.errors if error.where.startswith("model")]
+        raise UsageError([Finding("no_probe", "error", "model.name", message), *reasons])
     need(machine=plan.machine)
     allowed = NOT_OF_A_STEP if config.engine.device == "cpu" else NOT_OF_A_STEP | FOUND_OUT_ON_A_GPU
     forbidding = tuple(one for one in plan.errors if one.code not in allowed)

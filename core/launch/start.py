@@ -101,8 +101,6 @@ def refuse_differences(folder: RunFolder, config: RunConfig, resume: str, accept
     """
     from trainwiz.core.run.identity import compare, recorded_identity, refuse, settings_now
 
-    if read_state(folder).is_active:
-        return
     checkpoint = newest_complete(folder) if resume == "auto" else folder.path / resume
     recorded = recorded_identity(folder, checkpoint)
     if recorded is not None:

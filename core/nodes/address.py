@@ -148,7 +148,7 @@ def _cannot_listen(host: str, port: int, error: OSError) -> NodeProblem:
         host=host,
         port=port,
         reason=os_reason(error),
-        here=", ".join(f"{name} ({held[0]})" for name, held in interface_addresses().items()) or tr("none"),
+        here=", ".join(f"{name} ({held[0]})" for name, held in interface_addresses().items() if held),
     )
     is_elsewhere = isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL
     return NodeProblem("wrong_interface" if is_elsewhere else "port_in_use", message)
@@ -159,11 +159,10 @@ def interface_addresses() -> dict[str, list[str]]:
     import psutil
 
     families = (socket.AF_INET, socket.AF_INET6)
-    found = {
+    return {
         name: [one.address for one in addresses if one.family in families]
         for name, addresses in psutil.net_if_addrs().items()
     }
-    return {name: addresses for name, addresses in found.items() if addresses}
 
 
 def plain_address(address: str) -> str:

@@ -41,7 +41,7 @@ from trainwiz.core.run.folder import (
     write_atomic,
     write_json_atomic,
 )
-from trainwiz.core.run.state import read_state
+from trainwiz.core.run.state import RunExit, read_state
 from trainwiz.core.supervise.attempt import training_environment
 from trainwiz.core.supervise.ending import ONE_REQUEST_S
 from trainwiz.core.supervise.recovery import StartOrder
@@ -215,9 +215,16 @@ def write_problem(run: RunFolder, rank: int, problem: NodeProblem, phase: str = 
 
     `phase`: LOADING for what keeps an attempt from beginning.
     """
-    said = {"type": type(problem).__name__, "message": problem.message, "traceback": "", "time_s": time.time()}
-    findings = [finding.to_json() for finding in problem.findings]
-    document = {**said, "step": None, "phase": phase, "rank": rank, "findings": findings}
+    document = {
+        "type": "NodeProblem",
+        "message": problem.message,
+        "traceback": "",
+        "time_s": time.time(),
+        "step": None,
+        "phase": phase,
+        "rank": rank,
+        "findings": [finding.to_json() for finding in problem.findings],
+    }
     write_json_atomic(run.path / f"failure-rank{rank}-node.json", document)
 
 
@@ -312,9 +319,8 @@ class WorkerNode(Node):
         """Of the run. Raises RunOver once the keeper has said its last word since this node came; a lost run may go on."""
         state = read_state(self.run)
         if state.status in ("finished", "failed", "stopped") and state.ended_s != self._before:
-            said = state.exit.message if state.exit is not None else tr(state.status)
-            code = state.exit.code if state.exit is not None else EXIT_FINISHED
-            raise RunOver(code, tr("The run has ended: {said}", said=plain_text(said)))
+            last = state.exit or RunExit(EXIT_FINISHED, None, tr(state.status))
+            raise RunOver(last.code, tr("The run has ended: {said}", said=plain_text(last.message)))
         return state.status
 
     def _wait_for_last_word(self, code: int) -> None:

@@ -110,7 +110,7 @@ def test_a_folder_for_another_machine_needs_data_that_are_named(tmp_path: Path) 
 
 def test_a_full_disk_is_a_sentence_and_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(target, "write_atomic", Mock(side_effect=OSError(28, "No space left on device")))
-    with pytest.raises(CannotRunError, match="could not be written: No space left on device"):
+    with pytest.raises(CannotRunError, match="is not writable: No space left on device"):
         prepare_run(small_plan(), tmp_path / "runs" / "one")
     assert not (tmp_path / "runs").exists()
 
