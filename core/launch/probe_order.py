@@ -15,7 +15,6 @@ from trainwiz.core.data.sources import is_of_the_hub
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.files import read_small
 from trainwiz.core.history.measurement import Measurement, measurement_of, steps_of
-from trainwiz.core.language import tr
 from trainwiz.core.plan.result import Plan
 
 # ProbeOrder: what the processes of a probe are told, and the lines that they answer with.
@@ -81,8 +80,8 @@ def measured_accumulation(plan: Plan) -> int:
     """Micro-batches of a measured step. A DeepSpeed file of the user's says its own number, which stays."""
     if plan.config.engine.deepspeed_file is not None:
         return plan.batch.accumulation
-    batch, time = plan.batch, plan.time
-    each = (time.step_high_s or 0.0) / batch.accumulation
+    batch = plan.batch
+    each = (plan.time.step_high_s or 0.0) / batch.accumulation
     return min(batch.accumulation, MOST_ACCUMULATION if each < PATIENT_S else 2)
 
 
@@ -185,11 +184,7 @@ def probe_result(
     for line in lines:
         kinds.setdefault(str(line.get("event")), []).append(line)
     last = {kind: found[-1] for kind, found in kinds.items()}
-    trials, rows = kinds.get("trial", []), last.get("rows", {})
-    fitting = [line["micro_batch"] for line in trials if line["fits"]]
-    # Of a search that had no time for its last word.
-    so_far = {"micro_batch": max(fitting), "why": tr("the time limit was reached")} if fitting else {}
-    largest = last.get("largest", so_far)
+    rows, largest = last.get("rows", {}), last.get("largest", {})
     measured = {
         "measured_at": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         "source": "probe",
@@ -205,7 +200,7 @@ def probe_result(
         measurement=measurement_of(dict(planned), measured),
         rows=rows.get("rows", order.rows),
         rows_note=rows.get("why", ""),
-        trials=tuple({name: line.get(name) for name in OF_A_TRIAL} for line in trials),
+        trials=tuple({name: line.get(name) for name in OF_A_TRIAL} for line in kinds.get("trial", [])),
         searched=bool(largest),
         problem=problem,
         seconds=time.monotonic() - started_s,

@@ -11,7 +11,7 @@ memory. Nothing is evaluated or saved. The first process writes FOLDER/probe.jso
               processes), micro_batch
     short     step, seconds: of the last step of an epoch, which has fewer micro-batches
     trial     micro_batch, fits, seconds, allocated_bytes
-    largest   micro_batch, why, fails
+    largest   micro_batch, why, fails: so far
     rows      rows, why: what the batches are made from, where it is not what was asked for
     end       all was done
 """
@@ -293,6 +293,8 @@ def search_largest(trainer: ProbeTrainer, order: ProbeOrder, answers: Answers, t
         if any_process(trainer.accelerator, too_late):
             why = why or tr("the time limit was reached")
             break
+        # The last word where the time ends within the trial.
+        answers.say("largest", micro_batch=fits, why=tr("the time limit was reached"), fails=fails)
         started = time.perf_counter()
         fitted = _fits(trainer, wanted, min(ROUND, order.accumulation))
         trial_s = time.perf_counter() - started

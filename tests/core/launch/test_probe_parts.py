@@ -134,6 +134,7 @@ def test_lines_of_a_probe_become_a_measurement() -> None:
             *[step(seconds) for seconds in (1.0, 1.1, 0.9, 1.0, 1.0)],
             {"event": "trial", "micro_batch": 8, "fits": True, "allocated_bytes": 40, "seconds": 0.5},
             {"event": "trial", "micro_batch": 16, "fits": False},
+            {"event": "largest", "micro_batch": 4, "why": "the time limit was reached"},
             {"event": "largest", "micro_batch": 8, "why": "16 does not fit"},
             {"event": "end"},
         ]
@@ -144,16 +145,8 @@ def test_lines_of_a_probe_become_a_measurement() -> None:
     assert (one.peak_allocated_bytes, one.peak_reserved_bytes) == (10, 20)
     assert (one.device_used_bytes, one.host_rss_bytes) == (None, 30)
     assert [(trial["micro_batch"], trial["fits"]) for trial in found.trials] == [(8, True), (16, False)]
-    assert found.searched
+    assert found.searched and one.largest_note == "16 does not fit"
     json.dumps(found.to_json(), allow_nan=False)
-
-
-def test_a_search_without_a_last_word_tells_how_far_it_came() -> None:
-    trials = [{"event": "trial", "micro_batch": size, "fits": size < 32} for size in (8, 16, 32)]
-    found = result_of([warm(), step(1.0), *trials])
-    assert found.searched
-    assert (found.measurement.largest_micro_batch, found.measurement.largest_note) == (16, "the time limit was reached")
-    assert not result_of([warm(), step(1.0), *trials[2:]]).searched
 
 
 @each("lines", [[], [{"event": "ready", "time_s": 9.0}], [warm()]])
