@@ -123,11 +123,10 @@ def last_save_s(folder: Path) -> float | None:
     """How long the newest whole save of a run folder took: from the first file that the training writes into it to the
     last one; None without one."""
     took_s = []
-    with suppress(OSError):
-        for path in folder.glob("checkpoint-*"):
-            with suppress(OSError):
-                last_s = (path / TRAINER_STATE).stat().st_mtime
-                took_s.append((last_s, last_s - (path / PROGRESS_JSON).stat().st_mtime))
+    for path in folder.glob("checkpoint-*"):
+        with suppress(OSError):
+            last_s = (path / TRAINER_STATE).stat().st_mtime
+            took_s.append((last_s, last_s - (path / PROGRESS_JSON).stat().st_mtime))
     return max(0.0, max(took_s)[1]) if took_s else None
 
 
@@ -272,6 +271,7 @@ def launch_line(folder: RunFolder) -> str | None:
     """The command that launch.sh ends in, on one line; None where there is no such script."""
     with suppress(OSError):
         text = read_small(folder.file(LAUNCH_SH)).decode(errors="replace")
-        lines = [line for line in text.replace("\\\n", " ").splitlines() if line.startswith("exec ")]
-        return " ".join(lines[-1].removeprefix("exec ").replace('"$@"', "").split()) if lines else None
+        for line in reversed(text.replace("\\\n", " ").splitlines()):
+            if line.startswith("exec "):
+                return " ".join(line.removeprefix("exec ").replace('"$@"', "").split())
     return None

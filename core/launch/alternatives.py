@@ -126,8 +126,7 @@ def _measured(
     turns: Turns, plan: Plan, data: DataSummary | None, limit_s: float, listener: Callable[[str], None]
 ) -> Turns:
     """What a step takes with the plan's own settings and with the other ones, in each turn."""
-    settings = ", ".join(f"{key}={value}" for key, value in turns.changes.items())
-    listener(tr("measuring {settings}", settings=settings))
+    listener(tr("measuring {settings}", settings=f"{turns.key}={turns.changes[turns.key]}"))
     changed = replace(plan, config=plan.config.with_values(turns.changes, "solved", {}))
     ends_s, steps = time.monotonic() + limit_s, 1
     warm_s, own_s, other_s = 0.0, list[float](), list[float]()

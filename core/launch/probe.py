@@ -61,13 +61,12 @@ def main() -> None:
 
 def clear_up(folder: str, mark: str) -> None:
     """SIGTERM, a moment, SIGKILL; then the folder goes."""
-    spare = {os.getpid()}
-    for pid in set(marked_processes(mark)) - spare:
+    for pid in marked_processes(mark):
         send(pid, signal.SIGTERM)
     deadline = time.monotonic() + GENTLE_S
-    while time.monotonic() < deadline and set(marked_processes(mark)) - spare:
+    while time.monotonic() < deadline and marked_processes(mark):
         time.sleep(0.05)
-    kill_marked(mark, spare, PATIENCE_S)
+    kill_marked(mark, (), PATIENCE_S)
     shutil.rmtree(folder, ignore_errors=True)
 
 

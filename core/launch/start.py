@@ -276,10 +276,11 @@ def stop_run(folder: RunFolder, *, now: bool = False, wait_s: float | None = Non
     if not state.is_active or state.supervisor is None:
         return state
     if state.machine != machine_identity():
-        command = f"trainwiz runs stop {name_for_commands(folder.path)}"
-        name = folder.path.name
         message = tr(
-            "{name} is running on {host}; stop it there: {command}", name=name, host=state.host, command=command
+            "{name} is running on {host}; stop it there: {command}",
+            name=folder.path.name,
+            host=state.host,
+            command=f"trainwiz runs stop {name_for_commands(folder.path)}",
         )
         raise CannotRunError(Finding("run_elsewhere", "error", str(folder.path), message))
     if now:

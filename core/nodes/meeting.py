@@ -187,7 +187,7 @@ def attend(
     Waits for node 0, and there for the others, for `patience_s` each.
     Raises NodeProblem when node 0 cannot be reached in time, or refuses.
     """
-    deadline, why = time.monotonic() + patience_s, ""
+    deadline, why = time.monotonic() + patience_s, tr("no answer")
     where = tr("{host}, port {port}", host=address.host, port=address.meeting_port)
     while time.monotonic() < deadline:
         goes_on()
@@ -213,7 +213,7 @@ def attend(
         "system.",
         place=where,
         seconds=f"{patience_s:,.0f}",
-        reason=why or tr("no answer"),
+        reason=why,
         path=folder,
     )
     raise NodeProblem("node_missing", message)
@@ -231,7 +231,7 @@ def _take_part(folder: Path, me: Handshake, channel: Channel, goes_on: Callable[
         for message in channel.receive(wait_s=LOOK_EVERY_S):
             refuse_if_refused(message)
             if message.get("kind") == "go":
-                return [str(argument) for argument in message["arguments"]]
+                return list(message["arguments"])
 
 
 def refuse_if_refused(message: Message) -> None:
