@@ -6,6 +6,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -16,7 +17,6 @@ from trainwiz.core.export.training_arguments import uses_deepspeed
 from trainwiz.core.language import tr
 from trainwiz.core.launch.probe import Probe
 from trainwiz.core.plan.result import Plan
-from trainwiz.core.plan.words import gib
 
 # Which other values of a plan's settings are worth a measurement here, and which are not, with the reason.
 
@@ -71,7 +71,7 @@ def alternatives_of(plan: Plan) -> tuple[Turns, ...]:
     for key, value in others:
         base = plan.config.value(key)
         chosen = tr("you chose {value}", value=base) if plan.config.origin(key).origin == "you" else ""
-        found.append(Turns({key: value}, {key: base}, "not_measured", note=chosen or _too_large(plan)))
+        found.append(Turns({key: value}, {key: base}, "not_measured", note=chosen))
     return tuple(found)
 
 
@@ -127,40 +127,40 @@ def _measured(
 ) -> Turns:
     """What a step takes with the plan's own settings and with the other ones, in each turn."""
     listener(tr("measuring {settings}", settings=f"{turns.key}={turns.changes[turns.key]}"))
-    changed = replace(plan, config=plan.config.with_values(turns.changes, "solved", {}))
-    ends_s, steps = time.monotonic() + limit_s, 1
-    warm_s, own_s, other_s = 0.0, list[float](), list[float]()
+    plans = {"own": plan, "other": replace(plan, config=plan.config.with_values(turns.changes, "solved", {}))}
+    together, ends_s, steps = _fit_together(plan), time.monotonic() + limit_s, 1
+    arm, probes, warm_s, pairs = "own", dict[str, Probe](), dict[str, float](), list[tuple[float, float]]()
     try:
-        with Probe(plan, data, limit_s, in_turns=True) as own:
-            warm_s -= own.take(WARM_STEPS)
-            with Probe(changed, data, ends_s - time.monotonic(), in_turns=True) as other:
-                try:
-                    warm_s += other.take(WARM_STEPS)
-                    for turn in range(MOST_TURNS):
-                        arms = (own, own_s), (other, other_s)
-                        for probe, taken_s in arms if turn % 2 == 0 else reversed(arms):
-                            taken_s.append(probe.take(steps) / steps)
-                        steps = max(1, round(TURN_S / max(own_s[-1], 1e-3)))
-                except CannotRunError:
-                    if other.problem:
-                        return replace(turns, verdict="failed", note=other.problem)
-                    raise
+        with ExitStack() as held:
+            for turn in range(MOST_TURNS):
+                step_s = {}
+                for arm in plans if turn % 2 == 0 else reversed(plans):
+                    if arm not in probes:
+                        probe = Probe(plans[arm], data, ends_s - time.monotonic(), in_turns=True)
+                        probes[arm] = held.enter_context(probe)
+                        warm_s.setdefault(arm, probe.take(WARM_STEPS))
+                    step_s[arm] = probes[arm].take(steps) / steps
+                    if not together:
+                        held.close()
+                        probes.clear()
+                pairs.append((step_s["own"], step_s["other"]))
+                steps = max(1, round(TURN_S / max(step_s["own"], 1e-3)))
     except TimeoutError:
         pass  # The turns so far count.
-    found = judged(turns, list(zip(own_s, other_s, strict=False)))
-    return replace(found, once_s=max(0.0, warm_s)) if found.turns and turns.changes.get("engine.compile") else found
+    except CannotRunError as error:
+        if arm == "own":
+            raise
+        return replace(turns, verdict="failed", note=error.findings[0].message)
+    found = judged(turns, pairs)
+    if pairs and turns.changes.get("engine.compile"):
+        return replace(found, once_s=max(0.0, warm_s["other"] - warm_s["own"]))
+    return found
 
 
-def _too_large(plan: Plan) -> str:
-    """Why two of its processes cannot stand side by side; empty where the memory holds them."""
+def _fit_together(plan: Plan) -> bool:
+    """Whether the memory holds two of them side by side; else each turn starts its own processes."""
     memory = plan.memory
-    needed, there = 2 * (memory.host_ram_high_bytes or memory.host_ram_bytes), plan.machine.ram_available_bytes
-    if memory.capacity_bytes is not None and needed <= KEPT_FREE * there:
-        needed, there = 2 * memory.judged_high_bytes, memory.capacity_bytes
-    if needed <= KEPT_FREE * there:
-        return ""
-    return tr(
-        "both side by side may need {needed}, and only {there} is there; use a smaller micro-batch (--micro-batch 1)",
-        needed=gib(needed),
-        there=gib(there),
-    )
+    host_bytes = memory.host_ram_high_bytes or memory.host_ram_bytes
+    if 2 * host_bytes > KEPT_FREE * plan.machine.ram_available_bytes:
+        return False
+    return memory.capacity_bytes is None or 2 * memory.judged_high_bytes <= KEPT_FREE * memory.capacity_bytes

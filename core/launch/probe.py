@@ -162,8 +162,10 @@ class Probe:
                 start_new_session=True,
             )
             self._launcher = self._start()
-        except OSError as error:
+        except BaseException as error:
             self._end()
+            if not isinstance(error, OSError):
+                raise
             message = tr(
                 "The probe could not be started in {path}: {reason}; specify another folder with TMPDIR.",
                 path=tempfile.gettempdir(),

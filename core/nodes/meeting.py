@@ -81,7 +81,8 @@ class Meeting:
                 listener.close()
             for channel in self._greetings:
                 channel.close()
-            (self._folder / MEETING_TOKEN).unlink(missing_ok=True)
+            with suppress(OSError):
+                (self._folder / MEETING_TOKEN).unlink()
         return sorted(members, key=lambda member: member.node)
 
     def _let_in(self, token: bytes) -> None:

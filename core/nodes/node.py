@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -108,7 +109,7 @@ class Node:
                 port=address.meeting_port,
                 seconds=f"{patience_s:,.0f}",
                 run=name_for_commands(self.run.path),
-                address=address,
+                address=shlex.quote(str(address)),
             )
         )
         self.members = meeting.gather(patience_s, self.look_around, arguments)

@@ -121,22 +121,22 @@ class FakeProbe:
         return steps * self.step_s
 
 
-def test_turns_go_on_side_by_side_where_the_memory_holds_both(monkeypatch: pytest.MonkeyPatch) -> None:
+@each("together", [True, False])
+def test_turns_go_on_side_by_side_or_one_after_the_other(together: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "alternatives_of", lambda plan: ALTERNATIVES)
+    monkeypatch.setattr(turns, "_fit_together", lambda plan: together)
     monkeypatch.setattr(turns, "Probe", FakeProbe)
     made = plan(real(machine(gpu=None)), config("esm2-8m"))
     eager, flash = turns.compare(made, None, 60.0, lambda words: None)
     assert (eager.gain, eager.step_s, eager.verdict, eager.turns) == (0.5, 1.0, "slower", 20)
     assert (flash.verdict, flash.note) == ("failed", "no flash-attn")
-    monkeypatch.undo()
-    full = replace(made, machine=replace(made.machine, ram_available_bytes=2 * made.memory.host_ram_bytes))
-    assert all("side by side" in one.note for one in alternatives_of(full))
 
 
 @pytest.mark.real
 def test_a_real_comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(turns, "alternatives_of", lambda plan: ALTERNATIVES[:1])
     monkeypatch.setattr(turns, "MOST_TURNS", 2)
+    monkeypatch.setattr(turns, "_fit_together", lambda plan: True)
     rows = tmp_path / "rows.jsonl"
     rows.write_text("".join(f'{{"sequence": "{"MKVLAGTE" * (1 + row % 3)}"}}\n' for row in range(21)))
     sizes = ["--micro-batch", "4", "--length", "32", "--set", "batch.target_samples=8"]
