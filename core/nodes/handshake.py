@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data.sources import all_sources, is_of_the_hub
 from trainwiz.core.errors import os_reason
 from trainwiz.core.files import read_small
 from trainwiz.core.language import tr
@@ -217,17 +216,13 @@ class Handshake:
 def introduce(node: int, config: RunConfig, folder: Path) -> Handshake:
     """Reads samples of the run's data as this machine finds them, 64 MiB of a source at most.
 
-    What the hub has and this machine not yet is left out: it comes when the training asks for it.
+    What is not here is left out: it comes from the hub when the training asks for it, or the training says that it lacks.
     """
     engine = config.engine
-    train, held = all_sources(config)
-    missing = {
-        key: {"files": 0, "bytes": 0} for key, source in (*train, *held) if not is_of_the_hub(source.name, folder)
-    }
     facts: dict[str, dict[str, Any]] = {
         "processes": {"nodes": engine.nodes, "processes": engine.processes or 1},
         "engine": {name: _version(name) for name in COMPARED},
-        "data": {**missing, **settings_now(config, folder)["data"]},
+        "data": settings_now(config, folder)["data"],
     }
     return Handshake(node, platform.node(), facts)
 
