@@ -66,7 +66,7 @@ class StopWindow:
     def from_json(cls, document: Any) -> StopWindow | None:
         """None where the document does not describe a window."""
         found = read_fields(cls, document)
-        return cls(**found) if found.get("window_s", -1.0) >= 0 else None
+        return cls(**found) if 0 <= found.get("window_s", -1.0) < float("inf") else None
 
 
 def window_of(

@@ -117,7 +117,7 @@ class Channel:
         """What is found at last; yields until then. Raises ChannelClosed GREETING_S after the connection."""
         while (value := found()) is None:
             if time.monotonic() > self._deadline:
-                raise ChannelClosed(tr("it did not prove in time that it belongs to this run"))
+                raise ChannelClosed(tr("no answer"))
             yield
         return value
 

@@ -210,21 +210,27 @@ def attend(
         time.sleep(TRY_EVERY_S)
     message = tr(
         "Node 0 was unreachable at {place} for {seconds} s: {reason}. Check that it is started there, that the "
-        "address is right, that the port is open, and that all nodes see the run folder {path} on one shared file "
-        "system.",
+        "address is right, and that the port is open.",
         place=where,
         seconds=f"{patience_s:,.0f}",
         reason=why,
-        path=folder,
     )
     raise NodeProblem("node_missing", message)
 
 
 def _take_part(folder: Path, me: Handshake, channel: Channel, goes_on: Callable[[], None]) -> list[str]:
     """The arguments with which node 0 says go."""
-    for _ in channel.prove(lambda: read_token(folder)):
-        goes_on()
-        time.sleep(LOOK_EVERY_S / 4)
+    try:
+        for _ in channel.prove(lambda: read_token(folder)):
+            goes_on()
+            time.sleep(LOOK_EVERY_S / 4)
+    except ChannelClosed:
+        message = tr(
+            "the program that answered did not prove that it is node 0 of this run; all nodes need the run folder {path} "
+            "on one shared file system",
+            path=folder,
+        )
+        raise ChannelClosed(message) from None
     channel.send({"kind": "hello", **asdict(me)})
     while True:
         goes_on()

@@ -1,4 +1,4 @@
-"""One node of a run: an attempt at it (meet, launch, stay with the others), on node 0 and on another one to the end."""
+"""One node of a run: an attempt at it (check, meet, launch, stay with the others), and a node other than 0 to the end."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import pytest
 from trainwiz.core.config import RunConfig
 from trainwiz.core.nodes import handshake
 from trainwiz.core.nodes.address import Address, NodeProblem
-from trainwiz.core.nodes.handshake import GREETING_S, Channel, ChannelClosed, Handshake
+from trainwiz.core.nodes.handshake import Channel, ChannelClosed, Handshake
 from trainwiz.core.nodes.meeting import MOST_GREETINGS, Meeting, attend
 
 from tests.each import each
@@ -53,20 +53,19 @@ def host(folder: Path, address: Address, nodes: int, patience_s: float = 100.0, 
 
 
 def meet(
-    folder: Path, address: Address, guests: list[Handshake], nodes: int, *, theirs: Path | None = None, s: float = 100.0,
-    data: Any = None,
-) -> tuple[Future[list[Channel]], list[Future[tuple[Channel, list[str]]]]]:  # fmt: skip
-    """Futures of node 0 and of the guests, all of them done; `theirs`: the folder that the guests see."""
+    folder: Path, address: Address, guests: list[Handshake], nodes: int
+) -> tuple[Future[list[Channel]], list[Future[tuple[Channel, list[str]]]]]:
+    """Futures of node 0 and of the guests, all of them done."""
     with ThreadPoolExecutor(len(guests) + 1) as pool:
-        first = pool.submit(host, folder, address, nodes, s, data)
-        others = [pool.submit(attend, theirs or folder, guest, address, s, nothing) for guest in guests]
+        first = pool.submit(host, folder, address, nodes, data=DATA)
+        others = [pool.submit(attend, folder, guest, address, 100.0, nothing) for guest in guests]
     return first, others
 
 
 def test_all_start_together_with_the_arguments_of_node_0(tmp_path: Path, address: Address) -> None:
     # Data that is alike but for its time and place is the same.
     copy = {SOURCE: {**DATA[SOURCE], "changed_s": 2.0, "name": "/elsewhere/x.txt"}}
-    first, others = meet(tmp_path, address, [introduce(2, 3, 1, DATA), introduce(1, 3, 1, copy)], 3, data=DATA)
+    first, others = meet(tmp_path, address, [introduce(2, 3, 1, DATA), introduce(1, 3, 1, copy)], 3)
     members = first.result()
     assert [member.node for member in members] == [1, 2]
     assert [one.result()[1] for one in others] == [ARGUMENTS] * 2
@@ -80,11 +79,10 @@ def test_all_start_together_with_the_arguments_of_node_0(tmp_path: Path, address
 
 
 def test_who_does_not_come_and_a_node_0_that_is_not_there_are_named_in_time(tmp_path: Path, address: Address) -> None:
-    began = time.monotonic()
     with pytest.raises(NodeProblem, match=r"Node 1, 2 of 3 did not connect within 1 s") as caught:
         host(tmp_path, address, 3, patience_s=1.0)
-    assert 0.7 < time.monotonic() - began < 60
     assert caught.value.code == "node_missing" and f"port {address.meeting_port}" in caught.value.message
+    assert f"all nodes need the run folder {tmp_path}" in caught.value.message
     with pytest.raises(NodeProblem, match=r"was unreachable at 127\.0\.0\.1") as caught:
         attend(tmp_path, introduce(1, 2), address, 0.3, nothing)
     assert caught.value.code == "node_missing" and "Connection refused" in caught.value.message
@@ -109,7 +107,7 @@ def test_a_port_in_use_is_named(tmp_path: Path, address: Address, taken: str) ->
 def test_a_node_that_does_not_fit_ends_it_for_both(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
     address = Address("127.0.0.1", free_port_pair())
     guests = [introduce(1, **{"nodes": 2, "data": DATA, **changes})] if changes else [introduce(1, 3, 1, DATA)] * 2
-    first, others = meet(tmp_path, address, guests, len(guests) + 1, data=DATA)
+    first, others = meet(tmp_path, address, guests, len(guests) + 1)
     for future in (first, *others):
         with pytest.raises(NodeProblem) as caught:
             future.result()
@@ -127,15 +125,12 @@ def test_the_data_as_a_machine_finds_it(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_not_shared(tmp_path: Path, address: Address, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainwiz.core.nodes.handshake.GREETING_S", 2.0)
-    mine, other = tmp_path / "a", tmp_path / "b"
-    mine.mkdir()
-    other.mkdir()
-    first, others = meet(mine, address, [introduce(1, 2)], 2, theirs=other, s=3.0)
-    with pytest.raises(NodeProblem, match=f"all nodes need the run folder {mine}"):
-        first.result()
-    with pytest.raises(NodeProblem, match=f"did not prove in time .* see the run folder {other}"):
-        others[0].result()
+    monkeypatch.setattr("trainwiz.core.nodes.handshake.GREETING_S", 0.3)
+    with (
+        waiting_host(tmp_path, address),
+        pytest.raises(NodeProblem, match=f"is node 0 .* need the run folder {tmp_path}/b"),
+    ):
+        attend(tmp_path / "b", introduce(1, 2), address, 2.0, nothing)
 
 
 def leave_after(looks: int) -> Callable[[], None]:
@@ -147,6 +142,27 @@ def leave_after(looks: int) -> Callable[[], None]:
             raise InterruptedError
 
     return look
+
+
+@contextmanager
+def waiting_host(folder: Path, address: Address) -> Iterator[None]:
+    """Node 0 of two, which waits for as long as that, and for nothing else."""
+    over = threading.Event()
+
+    def look() -> None:
+        if over.is_set():
+            raise InterruptedError
+
+    meeting = Meeting(folder, introduce(0, 2), address, 2)
+    with ThreadPoolExecutor(1) as pool:
+        host = pool.submit(meeting.gather, 1000.0, look, [])
+        try:
+            yield
+            assert not host.done()
+        finally:
+            over.set()
+        with pytest.raises(InterruptedError):
+            host.result()
 
 
 def test_a_stop_ends_the_waiting(tmp_path: Path, address: Address) -> None:
@@ -177,7 +193,7 @@ def test_silence_is_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
         other.beat()
         assert one.receive(wait_s=1.0) == []
         time.sleep(0.5)
-        with pytest.raises(ChannelClosed, match="no message for 1 s"):
+        with pytest.raises(ChannelClosed, match=r"no message for \d+ s"):
             one.receive()
         other.close()
         one.close()
@@ -223,7 +239,9 @@ STRANGERS: dict[str, Callable[[socket.socket], object]] = {
 
 
 @each("kind", STRANGERS)
-def test_a_stranger_changes_nothing(tmp_path: Path, kind: str) -> None:
+def test_a_stranger_changes_nothing(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Whom nobody drops would be waited for longer than the worker has patience.
+    monkeypatch.setattr("trainwiz.core.nodes.handshake.GREETING_S", 1000.0)
     address = Address("127.0.0.1", free_port_pair())
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(host, tmp_path, address, 2)
@@ -232,11 +250,8 @@ def test_a_stranger_changes_nothing(tmp_path: Path, kind: str) -> None:
         for stranger in strangers:
             with suppress(OSError):
                 STRANGERS[kind](stranger)
-        time.sleep(0.1)
-        began = time.monotonic()
         _, arguments = pool.submit(attend, tmp_path, introduce(1, 2), address, 100.0, nothing).result()
         first.result()
-    assert time.monotonic() - began < GREETING_S
     assert arguments == ARGUMENTS
     for stranger in strangers:
         heard = all_that_came(stranger)
@@ -252,15 +267,11 @@ def test_a_replay_and_silence_prove_nothing(tmp_path: Path, address: Address, mo
         channel.close()
     assert b"hello" in b"".join(sent)
     monkeypatch.setattr("trainwiz.core.nodes.handshake.GREETING_S", 0.5)
-    with ThreadPoolExecutor(1) as pool:
-        again = pool.submit(host, tmp_path, address, 2, 3.0)
+    with waiting_host(tmp_path, address):
         replay, silent = connected(address), connected(address)
         replay.sendall(b"".join(sent))
         assert set(all_that_came(replay)) <= {"nonce"}
         assert all_that_came(silent) == []
-        assert not again.done()
-        with pytest.raises(NodeProblem, match="Node 1 of 2 did not connect"):
-            again.result()
 
 
 def test_a_false_node_0_starts_nothing_and_hears_nothing(tmp_path: Path, address: Address) -> None:
