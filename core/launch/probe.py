@@ -223,7 +223,7 @@ class Probe:
             over = self._exit_code() is not None or time.monotonic() > self._started_s + self._limit_s
             for line in self.look()[told:]:
                 listener(line)
-                event, told = line.get("event"), told + 1
+                event, told = line["event"], told + 1
             if over:
                 break
             time.sleep(LOOK_EVERY_S)
@@ -247,9 +247,9 @@ class Probe:
             # Asked first: what a process wrote before it ended is there then.
             problem = self.problem
             # The last step of an epoch is short: all do it, on the same rows.
-            done = [float(line["seconds"]) for line in self.look() if line.get("event") in ("step", "short")]
+            done = [line["seconds"] for line in self.look() if line["event"] in ("step", "short")]
             if len(done) >= self._allowed - ON_THE_LONGEST:
-                return sum(done[-steps:])
+                return float(sum(done[-steps:]))
             if problem:
                 raise CannotRunError(self._failure(problem))
             if time.monotonic() > self._started_s + self._limit_s:

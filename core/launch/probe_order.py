@@ -182,7 +182,7 @@ def probe_result(
     """`lines` of probe.jsonl, `planned` the fields of the measurement that the plan knows; times on the monotonic clock."""
     kinds: dict[str, list[Mapping[str, Any]]] = {}
     for line in lines:
-        kinds.setdefault(str(line.get("event")), []).append(line)
+        kinds.setdefault(line["event"], []).append(line)
     last = {kind: found[-1] for kind, found in kinds.items()}
     rows, largest = last.get("rows", {}), last.get("largest", {})
     measured = {

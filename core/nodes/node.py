@@ -87,7 +87,7 @@ class Node:
         try:
             return self._watch()
         finally:
-            if self.process is not None and self.process.poll() is None:
+            if self.process is not None:
                 # What it started holds to it and to its keeper (core.supervise.ties).
                 self.process.kill()
                 self.process.wait()
