@@ -225,12 +225,12 @@ def _take_part(folder: Path, me: Handshake, channel: Channel, goes_on: Callable[
             goes_on()
             time.sleep(LOOK_EVERY_S / 4)
     except ChannelClosed:
-        message = tr(
+        said = tr(
             "the program that answered did not prove that it is node 0 of this run; all nodes need the run folder {path} "
             "on one shared file system",
             path=folder,
         )
-        raise ChannelClosed(message) from None
+        raise ChannelClosed(said) from None
     channel.send({"kind": "hello", **asdict(me)})
     while True:
         goes_on()
