@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import shlex
-from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from trainwiz.core.files import read_small
-from trainwiz.core.language import mark, tr
-from trainwiz.core.lines import JsonLinesTail
+from trainwiz.core.language import tr
+from trainwiz.core.lines import objects_from_the_end
 from trainwiz.core.run.attempts import ACCUMULATION, Phase, changes_now, read_phase
 from trainwiz.core.run.checkpoints import PROGRESS_JSON, TRAINER_STATE, complete_checkpoints, list_checkpoints
 from trainwiz.core.run.folder import LAUNCH_SH, RunFolder, name_for_commands, read_json
-from trainwiz.core.run.state import RunState, read_state
+from trainwiz.core.run.state import RunState, read_fields, read_state
+from trainwiz.core.text import numbers_finite, object_in, whole_in
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import Action, Snapshot
@@ -40,10 +41,6 @@ SAVES = 2.0
 RECENT_LINES = 20
 METRICS_WINDOW_BYTES = 32 * 1024
 
-Work = Literal["step", "micro_step"]
-"""What is finished before the save: several processes finish the optimizer step together; a single one drops
-its accumulation window after the present micro-batch."""
-
 
 @dataclass(frozen=True, slots=True)
 class StopWindow:
@@ -51,13 +48,16 @@ class StopWindow:
 
     window_s: float
     """After this the keeper ends what is left, with or without a checkpoint."""
-    work: Work
-    work_s: float | None
+    work: str = "step"
+    """What is finished before the save: several processes finish the optimizer step ("step"); a single one drops its
+    accumulation window after the present micro-batch ("micro_step")."""
+    work_s: float | None = None
     """The longest time until the save begins; None where neither plan nor measurement says."""
-    step_s: float | None
+    step_s: float | None = None
     """The longest recent optimizer step: what a single process computes again after it dropped one."""
-    save_s: float | None
-    source: Literal["measured", "planned"]
+    save_s: float | None = None
+    source: str = "planned"
+    """Or "measured"."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -65,16 +65,8 @@ class StopWindow:
     @classmethod
     def from_json(cls, document: Any) -> StopWindow | None:
         """None where the document does not describe a window."""
-        if not isinstance(document, dict) or _seconds(document.get("window_s")) is None:
-            return None
-        return cls(
-            window_s=float(document["window_s"]),
-            work="micro_step" if document.get("work") == "micro_step" else "step",
-            work_s=_seconds(document.get("work_s")),
-            step_s=_seconds(document.get("step_s")),
-            save_s=_seconds(document.get("save_s")),
-            source="measured" if document.get("source") == "measured" else "planned",
-        )
+        found = read_fields(cls, document)
+        return cls(**found) if 0 <= found.get("window_s", -1.0) < float("inf") else None
 
 
 def window_of(
@@ -90,78 +82,52 @@ def window_of(
     )
 
 
-class StopWindowReader:
-    """Reads the window of one run again and again; a look at nothing new costs a few system calls."""
+def read_window(run: RunFolder, world_size: Any, planned: StopWindow | None) -> StopWindow | None:
+    """The window now; `planned` (with the step and the save of the plan) until a step was measured.
 
-    def __init__(self, run: RunFolder) -> None:
-        self._run = run
-        self._tail = JsonLinesTail(run.metrics_jsonl, window_bytes=METRICS_WINDOW_BYTES)
-        self._steps_s: deque[float] = deque(maxlen=RECENT_LINES)
-
-    def read(self, world_size: Any, planned: StopWindow | None) -> StopWindow | None:
-        """The window now; `planned` (with the step and the save of the plan) until a step was measured.
-
-        `world_size` is that of the engine that runs; anything but a number counts as the planned one.
-        """
-        self._take_new()
-        if not self._steps_s:
-            return planned
-        processes, accumulation = processes_and_accumulation(self._run, world_size)
-        save_s = last_save_s(self._run.path)
-        planned_save_s = planned.save_s if planned is not None else None
-        return window_of(
-            max(self._steps_s),
-            planned_save_s if save_s is None else save_s,
-            accumulation=accumulation,
-            processes=processes,
-            measured=True,
-        )
-
-    def _take_new(self) -> None:
-        for row in self._tail.read_new():
-            if "resumed_from" in row:
-                # Another attempt may have another micro-batch.
-                self._steps_s.clear()
-            step_s = _seconds(row.get("step_s"))
-            if step_s is not None:
-                self._steps_s.append(step_s)
+    `world_size` is that of the engine that runs; anything but a number counts as the planned one.
+    """
+    steps_s = list(islice(_recent_steps_s(run), RECENT_LINES))
+    if not steps_s:
+        return planned
+    # As they run, else as recovery changed them, else as they were planned.
+    batch = object_in((read_json(run.plan_json) or {}).get("batch"))
+    processes = whole_in(world_size) or whole_in(batch.get("world_size")) or 1
+    accumulation = whole_in(changes_now(run).get(ACCUMULATION)) or whole_in(batch.get("accumulation")) or 1
+    save_s = last_save_s(run.path)
+    if save_s is None and planned is not None:
+        save_s = planned.save_s
+    return window_of(max(steps_s), save_s, accumulation=accumulation, processes=processes, measured=True)
 
 
-def renew_window(state: RunState, reader: StopWindowReader) -> None:
+def _recent_steps_s(run: RunFolder) -> Iterator[float]:
+    """The newest first."""
+    for row in objects_from_the_end(run.metrics_jsonl, METRICS_WINDOW_BYTES):
+        step_s = numbers_finite(row.get("step_s"))
+        if step_s is not None:
+            yield step_s
+        if "resumed_from" in row:
+            # Another attempt may have another micro-batch.
+            return
+
+
+def renew_window(run: RunFolder, state: RunState) -> StopWindow | None:
     """Put the window as it is now into the state; it stays as it is until a step was measured."""
-    window = reader.read(state.engine.get("world_size"), StopWindow.from_json(state.window))
+    window = read_window(run, state.engine.get("world_size"), StopWindow.from_json(state.window))
     if window is not None:
         state.grace_s, state.window = window.window_s, window.to_json()
-
-
-def processes_and_accumulation(run: RunFolder, world_size: Any) -> tuple[int, int]:
-    """Of the newest attempt: as they run, else as recovery changed them, else as they were planned."""
-    document = read_json(run.plan_json) or {}
-    batch = document.get("batch")
-    planned = batch if isinstance(batch, dict) else {}
-    accumulation = _count(changes_now(run).get(ACCUMULATION)) or _count(planned.get("accumulation")) or 1
-    return _count(world_size) or _count(planned.get("world_size")) or 1, accumulation
+    return window
 
 
 def last_save_s(folder: Path) -> float | None:
     """How long the newest whole save of a run folder took: from the first file that the training writes into it to the
     last one; None without one."""
     took_s = []
-    with suppress(OSError):
-        for path in folder.glob("checkpoint-*"):
-            with suppress(OSError):
-                last_s = (path / TRAINER_STATE).stat().st_mtime
-                took_s.append((last_s, last_s - (path / PROGRESS_JSON).stat().st_mtime))
+    for path in folder.glob("checkpoint-*"):
+        with suppress(OSError):
+            last_s = (path / TRAINER_STATE).stat().st_mtime
+            took_s.append((last_s, last_s - (path / PROGRESS_JSON).stat().st_mtime))
     return max(0.0, max(took_s)[1]) if took_s else None
-
-
-def _seconds(value: Any) -> float | None:
-    good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf")
-    return float(value) if good else None
-
-
-def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 # StopCost: what a stop of a run costs, with a checkpoint and without one.
@@ -192,11 +158,13 @@ def stop_cost(folder: RunFolder, snapshot: Snapshot | None = None) -> StopCost:
     several finish the step together.
     """
     state = read_state(folder)
-    window = StopWindowReader(folder).read(state.engine.get("world_size"), StopWindow.from_json(state.window))
+    window = renew_window(folder, state)
     complete = complete_checkpoints(folder)
-    step = snapshot.step if snapshot is not None else None
-    lost_steps = None if step is None else max(0, step - (complete[-1].step if complete else 0))
-    per_step_s = None if snapshot is None else snapshot.pace.wall_step_s or snapshot.pace.step_s
+    lost_steps = lost_s = None
+    if snapshot is not None and snapshot.step is not None:
+        lost_steps = max(0, snapshot.step - (complete[-1].step if complete else 0))
+        per_step_s = snapshot.pace.wall_step_s or snapshot.pace.step_s
+        lost_s = None if per_step_s is None else lost_steps * per_step_s
     # What an earlier attempt said of itself does not count.
     last, said = state.newest, read_phase(folder)
     is_of_now = said is not None and (last is None or said.since_s >= last.started_s)
@@ -204,7 +172,7 @@ def stop_cost(folder: RunFolder, snapshot: Snapshot | None = None) -> StopCost:
         wait_s=window.work_s if window else None,
         checkpoint=complete[-1].path.name if complete else None,
         lost_steps=lost_steps,
-        lost_s=None if lost_steps is None or per_step_s is None else lost_steps * per_step_s,
+        lost_s=lost_s,
         save_s=window.save_s if window else None,
         phase=said.phase if said is not None and is_of_now else None,
         waits_to_start=state.status == "starting" and last is not None and last.ended_s is not None,
@@ -212,10 +180,6 @@ def stop_cost(folder: RunFolder, snapshot: Snapshot | None = None) -> StopCost:
 
 
 # Actions: what can be done to a run from a viewer, what each would cost, and the doing. Draws nothing.
-
-STOP_READ_ONLY = mark("This monitor is read-only: reopen it without --readonly to stop the run.")
-RESUME_READ_ONLY = mark("This monitor is read-only: reopen it without --readonly to resume the run.")
-
 
 ALLOWED: Mapping[str, tuple[Action, ...]] = {
     "starting": ("stop", "stop_now"),
@@ -235,7 +199,7 @@ def allowed(state: RunState) -> frozenset[Action]:
 def why_not(action: Action, snapshot: Snapshot | None, *, readonly: bool = False) -> str:
     """One sentence that says why `action` cannot be done from here; empty where it can."""
     if readonly and action not in ("plan", "command"):
-        return tr(RESUME_READ_ONLY if action == "resume" else STOP_READ_ONLY)
+        return tr("This monitor is read-only: reopen it without --readonly to control the run.")
     if snapshot is None:
         return tr("The run is still being loaded.")
     if action in snapshot.actions:
@@ -246,12 +210,9 @@ def why_not(action: Action, snapshot: Snapshot | None, *, readonly: bool = False
         return tr(
             "This job was not started by trainwiz: you can monitor it here, but only control it where it was started."
         )
-    status = tr(snapshot.status)
-    if action in ("stop", "stop_now"):
-        return tr("Nothing to stop: the run is {status}.", status=status)
     if action == "resume" and snapshot.status == "prepared":
         return tr("This run was never started: start it with `bash {script}` in its folder.", script=LAUNCH_SH)
-    return tr("Not possible now: the run is {status}.", status=status)
+    return tr("Not possible now: the run is {status}.", status=tr(snapshot.status))
 
 
 def stop(folder: RunFolder, *, now: bool) -> None:
@@ -263,15 +224,14 @@ def stop(folder: RunFolder, *, now: bool) -> None:
 
 def resume_start(folder: RunFolder) -> str:
     """Where a resumed run would go on, in one sentence. Changes nothing."""
-    checkpoints = list_checkpoints(folder)
-    complete = [found for found in checkpoints if found.problem is None]
-    broken = [found.path.name for found in checkpoints if found.problem is not None]
+    complete = complete_checkpoints(folder)
+    broken = [found.path.name for found in list_checkpoints(folder) if found.problem is not None]
     start = tr("No complete checkpoint: training restarts from the beginning.")
     if complete:
-        name, step = complete[-1].path.name, f"{complete[-1].step:,}"
-        start = tr("It resumes from {name} (step {step}).", name=name, step=step)
-    aside = tr("{start} {names} is incomplete and will be set aside.", start=start, names=", ".join(broken))
-    return aside if broken else start
+        start = tr("It resumes from {name} (step {step}).", name=complete[-1].path.name, step=f"{complete[-1].step:,}")
+    if not broken:
+        return start
+    return tr("{start} {names} is incomplete and will be set aside.", start=start, names=", ".join(broken))
 
 
 def resume(folder: RunFolder) -> None:
@@ -286,36 +246,32 @@ def resume(folder: RunFolder) -> None:
 
 def commands_of(folder: RunFolder, actions: frozenset[Action]) -> dict[str, str]:
     """What each command does -> the command, for a shell, the exact launch first."""
-    name = name_for_commands(folder.path)
-    script = folder.file(LAUNCH_SH)
+    name, launch = name_for_commands(folder.path), launch_line(folder)
     commands = {}
-    if script.is_file():
-        commands[tr("start the training manually")] = f"bash {shlex.quote(str(script.resolve()))}"
-    launch = launch_line(folder)
-    if launch:
-        commands[tr("the command this runs")] = f"cd {shlex.quote(str(folder.path.resolve()))} && {launch}"
-    if launch and "runs join" in launch:
-        commands[tr("the commands for each machine")] = f"trainwiz export {name} --script"
+    if launch is not None:
+        path = folder.path.resolve()
+        commands[tr("start the training manually")] = f"bash {shlex.quote(str(path / LAUNCH_SH))}"
+        commands[tr("the command this runs")] = f"cd {shlex.quote(str(path))} && {launch}"
+        if "runs join" in launch:
+            commands[tr("the commands for each machine")] = f"trainwiz export {name} --script"
     if "resume" in actions:
         commands[tr("resume it")] = f"trainwiz runs resume {name}"
     if "stop" in actions:
         commands[tr("stop it")] = f"trainwiz runs stop {name}"
     commands[tr("monitor it")] = f"trainwiz monitor {name}"
-    return {**commands, **(after_commands(folder) if "model" in actions else {})}
+    if "model" in actions:
+        # This reads run.yaml, which the monitor of an active run does not need.
+        from trainwiz.core.model.found import next_commands
 
-
-def after_commands(folder: RunFolder) -> dict[str, str]:
-    """What can be done with the model of a finished run, the first to speak with it."""
-    # This reads run.yaml, which the monitor of an active run does not need.
-    from trainwiz.core.model.found import next_commands
-
-    return dict(next_commands(folder))
+        commands |= next_commands(folder)
+    return commands
 
 
 def launch_line(folder: RunFolder) -> str | None:
     """The command that launch.sh ends in, on one line; None where there is no such script."""
     with suppress(OSError):
         text = read_small(folder.file(LAUNCH_SH)).decode(errors="replace")
-        lines = [line for line in text.replace("\\\n", " ").splitlines() if line.startswith("exec ")]
-        return " ".join(lines[-1].removeprefix("exec ").replace('"$@"', "").split()) if lines else None
+        for line in reversed(text.replace("\\\n", " ").splitlines()):
+            if line.startswith("exec "):
+                return " ".join(line.removeprefix("exec ").replace('"$@"', "").split())
     return None

@@ -6,27 +6,21 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from trainwiz.core.data.lengths import packs_rows
 from trainwiz.core.data.summary import DataSummary
-from trainwiz.core.errors import CannotRunError, Finding
-from trainwiz.core.estimate.memory import estimate_memory
+from trainwiz.core.errors import CannotRunError
 from trainwiz.core.export.training_arguments import uses_deepspeed
-from trainwiz.core.language import mark, tr
+from trainwiz.core.language import tr
 from trainwiz.core.launch.probe import Probe
-from trainwiz.core.launch.probe_order import ON_THE_LONGEST
 from trainwiz.core.plan.result import Plan
-from trainwiz.core.plan.words import gib
 
 # Which other values of a plan's settings are worth a measurement here, and which are not, with the reason.
 
 TORCH_ADAMW = ("adamw_torch", "adamw_torch_fused")
-MOST_OF_RAM = 0.9
-"""Of what is free now."""
-
 
 Verdict = Literal["faster", "slower", "no_difference", "unclear", "failed", "not_measured"]
 """`unclear`: too few turns."""
@@ -57,64 +51,28 @@ class Turns:
 
 
 def alternatives_of(plan: Plan) -> tuple[Turns, ...]:
-    """The quickest to measure come first."""
-    return tuple(replace(one, note=_chosen(plan, one) or one.note or _beyond_ram(plan, one)) for one in _all(plan))
+    """What this machine may run, the quickest to measure first; what has a note is not measured.
 
-
-def with_value(plan: Plan, one: Turns) -> Plan:
-    """The plan with another value of a setting that leaves batch, lengths and rows as they are."""
-    name = one.key.removeprefix("engine.")
-    work = plan.work
-    if work is not None and name in ("precision", "attention", "optimizer"):
-        work = replace(work, **{name: one.changes[one.key]})
-    return replace(plan, config=plan.config.with_values(one.changes, "solved", {}), work=work)
-
-
-def growth(plan: Plan, one: Turns) -> float:
-    """Its memory over that of the plan's own settings, by formulas; at least 1."""
-    changed = with_value(plan, one).work
-    if plan.work is None or changed is None:
-        return 1.0
-    return max(1.0, estimate_memory(changed).needed_bytes / max(1, estimate_memory(plan.work).needed_bytes))
-
-
-def _all(plan: Plan) -> Iterator[Turns]:
-    """What this machine cannot run fails at its first step, and says why."""
-    engine = plan.config.engine
-    packed = tr("not supported with packed rows (data.packing)") if packs_rows(plan.config) else ""
-    flash = "" if plan.machine.libraries.has("flash_attn") else tr("flash-attn is not installed")
-    notes = {"sdpa": "", "eager": packed}
-    if engine.device == "cuda" and engine.precision not in ("fp32", "tf32"):
-        notes["flash_attention_2"] = flash
-    for value, note in notes.items():
-        if value != engine.attention:
-            yield _untried("attention", value, engine.attention, note)
-    # DeepSpeed has its own AdamW, and computes in fp32 on a CPU.
+    All need about as much memory as the plan. eager attention computes the same as the others with more, and is what
+    models have that know no other.
+    """
+    engine, has = plan.config.engine, plan.machine.libraries.has
+    others = list[tuple[str, Any]]()
+    if engine.attention != "sdpa":
+        others.append(("engine.attention", "sdpa"))
+    elif engine.device == "cuda" and engine.precision not in ("fp32", "tf32") and has("flash_attn"):
+        others.append(("engine.attention", "flash_attention_2"))
+    # DeepSpeed has its own AdamW.
     if engine.optimizer in TORCH_ADAMW and engine.offload == "none" and not uses_deepspeed(plan.config):
-        other = TORCH_ADAMW[1 - TORCH_ADAMW.index(engine.optimizer)]
-        yield _untried("optimizer", other, engine.optimizer)
-    if engine.device == "cpu" and engine.precision in ("fp32", "bf16") and not uses_deepspeed(plan.config):
-        yield _untried("precision", "bf16" if engine.precision == "fp32" else "fp32", engine.precision)
-    without_triton = engine.device == "cuda" and not plan.machine.libraries.has("triton")
-    note = packed or (tr("Triton is not installed") if without_triton else "")
-    yield _untried("compile", not engine.compile, engine.compile, note)
-
-
-def _untried(name: str, value: Any, base: Any, note: str = "") -> Turns:
-    return Turns({f"engine.{name}": value}, {f"engine.{name}": base}, "not_measured", note=note)
-
-
-def _chosen(plan: Plan, one: Turns) -> str:
-    return tr("you chose {value}", value=one.base[one.key]) if plan.config.origin(one.key).origin == "you" else ""
-
-
-def _beyond_ram(plan: Plan, one: Turns) -> str:
-    """A GPU that is full says so; a computer whose RAM is full ends other programs."""
-    memory, free = plan.memory, plan.machine.ram_available_bytes
-    needed = round(growth(plan, one) * (memory.host_ram_high_bytes or memory.host_ram_bytes))
-    if plan.config.engine.device != "cpu" or plan.config.forced or not free or needed <= MOST_OF_RAM * free:
-        return ""
-    return tr("it may need {needed} of RAM, but only {free} is free", needed=gib(needed), free=gib(free))
+        others.append(("engine.optimizer", TORCH_ADAMW[1 - TORCH_ADAMW.index(engine.optimizer)]))
+    if not packs_rows(plan.config) and (engine.device != "cuda" or has("triton")):
+        others.append(("engine.compile", not engine.compile))
+    found = []
+    for key, value in others:
+        base = plan.config.value(key)
+        chosen = tr("you chose {value}", value=base) if plan.config.origin(key).origin == "you" else ""
+        found.append(Turns({key: value}, {key: base}, "not_measured", note=chosen))
+    return tuple(found)
 
 
 # A plan's settings and their alternatives, measured in alternating turns in processes of their own.
@@ -126,87 +84,29 @@ TURN_S = 0.7
 """A turn has as many steps as this takes: other programs come and go within seconds, so turns are short."""
 WARM_STEPS = 4
 """Two on the longest batch and two usual ones: torch.compile compiles at the first of each length."""
-CLOSING_S = 4.0
 WORTH_IT = 1.03
 """Pace over pace that two processes of the very same settings hardly differ by: an assumption."""
-CLEAR = 1.02
-"""High over low of a range that needs no more turns."""
 KEPT_FREE = 0.8
 """Share of the memory that two processes side by side may need."""
 
 
-class _Arm:
-    """One set of settings in processes of its own, which wait between its turns."""
-
-    def __init__(self, plan: Plan, data: DataSummary | None, ends_s: float, *, own: bool = False) -> None:
-        """`own`: the plan's, without which nothing can be compared."""
-        self._plan, self._data, self._ends_s, self._own = plan, data, ends_s, own
-        self._stack, self._steps = ExitStack(), 0
-        self._probe: Probe | None = None
-        self.warm_s: float | None = None
-        """Seconds of the first steps of all."""
-
-    def take(self, steps: int) -> float:
-        """Seconds of the next steps; where no process waits, some are started and warmed up first."""
-        if self._probe is None:
-            self._probe = self._stack.enter_context(Probe(self._plan, self._data))
-            self._probe.begin_in_turns(self._ends_s)
-            self._wait(("ready",), 1)
-            warm_s = self._allow(WARM_STEPS)
-            self.warm_s = warm_s if self.warm_s is None else self.warm_s
-        return self._allow(steps)
-
-    def close(self) -> None:
-        """Ends the processes."""
-        self._stack.close()
-        self._probe, self._steps = None, 0
-
-    def _allow(self, steps: int) -> float:
-        """Seconds of the next steps, those on the longest batch left out."""
-        assert self._probe is not None
-        self._steps += steps
-        self._probe.allow(self._steps)
-        # The last step of an epoch is short: all do it, on the same rows.
-        lines = self._wait(("step", "short"), self._steps - ON_THE_LONGEST)
-        return sum(float(line["seconds"]) for line in lines[-steps:])
-
-    def _wait(self, events: Sequence[str], count: int) -> list[dict[str, Any]]:
-        """Raises TimeoutError, and RuntimeError or CannotRunError with the reason where the processes ended."""
-        assert self._probe is not None
-        while True:
-            # Asked first: what a process wrote before it ended is there then.
-            problem = self._probe.problem
-            found = [line for line in self._probe.look() if line.get("event") in events]
-            if len(found) >= count:
-                return found
-            if problem and self._own:
-                message = tr("The probe failed: {reason}", reason=problem)
-                raise CannotRunError(Finding("probe_failed", "error", "bench", message))
-            if problem:
-                raise RuntimeError(problem)
-            if time.monotonic() > self._ends_s:
-                raise TimeoutError
-            time.sleep(0.01)
-
-
 def compare(plan: Plan, data: DataSummary | None, limit_s: float, listener: Callable[[str], None]) -> Iterator[Turns]:
     """Each alternative beside the plan's own in its share of the time. Raises CannotRunError where the own ones fail."""
-    ends_s = time.monotonic() + limit_s - CLOSING_S
+    ends_s = time.monotonic() + limit_s
     found = alternatives_of(plan)
-    left = sum(not one.note for one in found)
+    left = sum(not turns.note for turns in found)
     for turns in found:
         if turns.note:
             yield turns
             continue
-        now_s = time.monotonic()
-        yield _measured(turns, plan, data, now_s + (ends_s - now_s) / left, listener)
+        yield _measured(turns, plan, data, (ends_s - time.monotonic()) / left, listener)
         left -= 1
 
 
 def judged(turns: Turns, pairs: Sequence[tuple[float, float]]) -> Turns:
     """`pairs`: seconds of a step with the plan's own value and with the other one, turn by turn."""
     if not pairs:
-        return turns
+        return replace(turns, note=tr("the time limit was reached"))
     gains = sorted(own / other for own, other in pairs)
     # Order statistics: between these two ranks lies the median with 95 %.
     rank = max(0, math.floor((len(gains) - 1.96 * math.sqrt(len(gains))) / 2) - 1)
@@ -223,44 +123,44 @@ def judged(turns: Turns, pairs: Sequence[tuple[float, float]]) -> Turns:
 
 
 def _measured(
-    turns: Turns, plan: Plan, data: DataSummary | None, ends_s: float, listener: Callable[[str], None]
+    turns: Turns, plan: Plan, data: DataSummary | None, limit_s: float, listener: Callable[[str], None]
 ) -> Turns:
     """What a step takes with the plan's own settings and with the other ones, in each turn."""
-    changed = ", ".join(f"{key}={value}" for key, value in turns.changes.items())
-    pairs: list[tuple[float, float]] = []
-    together, steps = _fit_together(plan, turns), 1
-    own, other = _Arm(plan, data, ends_s, own=True), _Arm(with_value(plan, turns), data, ends_s)
-    listener(tr("first steps with {settings}", settings=changed))
+    listener(tr("measuring {settings}", settings=f"{turns.key}={turns.changes[turns.key]}"))
+    plans = {"own": plan, "other": replace(plan, config=plan.config.with_values(turns.changes, "solved", {}))}
+    together, ends_s, steps = _fit_together(plan), time.monotonic() + limit_s, 1
+    arm, probes, warm_s, pairs = "own", dict[str, Probe](), dict[str, float](), list[tuple[float, float]]()
     try:
-        with closing(own), closing(other):
-            while len(pairs) < MOST_TURNS and not _is_clear(turns):
+        with ExitStack() as held:
+            for turn in range(MOST_TURNS):
                 step_s = {}
-                for arm in (own, other) if len(pairs) % 2 == 0 else (other, own):
-                    step_s[arm] = arm.take(steps) / steps
+                for arm in plans if turn % 2 == 0 else reversed(plans):
+                    if arm not in probes:
+                        probe = Probe(plans[arm], data, ends_s - time.monotonic(), in_turns=True)
+                        probes[arm] = held.enter_context(probe)
+                        warm_s.setdefault(arm, probe.take(WARM_STEPS))
+                    step_s[arm] = probes[arm].take(steps) / steps
                     if not together:
-                        arm.close()
-                pairs.append((step_s[own], step_s[other]))
-                turns, steps = judged(turns, pairs), max(1, round(TURN_S / max(step_s[own], 1e-3)))
-                words = mark("round {turn} of at most {turns}: {settings}")
-                listener(tr(words, turn=len(pairs), turns=MOST_TURNS, settings=changed))
+                        held.close()
+                        probes.clear()
+                pairs.append((step_s["own"], step_s["other"]))
+                steps = max(1, round(TURN_S / max(step_s["own"], 1e-3)))
     except TimeoutError:
-        turns = turns if pairs else replace(turns, note=tr("the time limit was reached"))
-    except (RuntimeError, OSError) as error:
-        return replace(turns, verdict="failed", note=str(error))
-    if not pairs or not turns.changes.get("engine.compile"):
-        return turns
-    return replace(turns, once_s=max(0.0, (other.warm_s or 0.0) - (own.warm_s or 0.0)))
+        pass  # The turns so far count.
+    except CannotRunError as error:
+        if arm == "own":
+            raise
+        return replace(turns, verdict="failed", note=error.findings[0].message)
+    found = judged(turns, pairs)
+    if pairs and turns.changes.get("engine.compile"):
+        return replace(found, once_s=max(0.0, warm_s["other"] - warm_s["own"]))
+    return found
 
 
-def _is_clear(turns: Turns) -> bool:
-    return turns.turns > FEWEST_TURNS and (turns.gain_high or 0.0) <= CLEAR * (turns.gain_low or 0.0)
-
-
-def _fit_together(plan: Plan, one: Turns) -> bool:
+def _fit_together(plan: Plan) -> bool:
     """Whether the memory holds two of them side by side; else each turn starts its own processes."""
-    memory, grown = plan.memory, 1 + growth(plan, one)
-    host = (memory.host_ram_high_bytes or memory.host_ram_bytes) * (grown if plan.config.engine.device == "cpu" else 2)
-    fits = host <= KEPT_FREE * plan.machine.ram_available_bytes
-    return fits and (
-        memory.capacity_bytes is None or grown * memory.judged_high_bytes <= KEPT_FREE * memory.capacity_bytes
-    )
+    memory = plan.memory
+    host_bytes = memory.host_ram_high_bytes or memory.host_ram_bytes
+    if 2 * host_bytes > KEPT_FREE * plan.machine.ram_available_bytes:
+        return False
+    return memory.capacity_bytes is None or 2 * memory.judged_high_bytes <= KEPT_FREE * memory.capacity_bytes

@@ -7,10 +7,10 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from contextlib import ExitStack, suppress
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import yaml
 from trainwiz.core.catalog.hub import is_hub_id
@@ -31,6 +31,8 @@ from trainwiz.core.run.folder import (
     DEFAULT_ROOT,
     LAUNCH_SH,
     PLAN_JSON,
+    RUN_YAML,
+    STATE_JSON,
     RunFolder,
     check_name,
     check_text,
@@ -52,17 +54,6 @@ NO_PATHS: Mapping[str, tuple[str | None, ...]] = {
 """Key -> its values that stand for no file; any other may be a path."""
 
 
-@dataclass(frozen=True, slots=True)
-class Needed:
-    """Something that a run reads and its folder does not hold."""
-
-    key: str
-    """The setting of run.yaml that names it."""
-    name: str
-    """A path as it stands in run.yaml (relative to the run folder), or a hub id."""
-    kind: Literal["path", "hub"]
-
-
 def relative_to_folder(config: RunConfig, folder: Path) -> RunConfig:
     """A copy whose local paths, until now relative to the working folder, are relative to `folder`.
 
@@ -82,35 +73,31 @@ def relative_to_folder(config: RunConfig, folder: Path) -> RunConfig:
 
 
 def travel_notes(config: RunConfig, folder: Path) -> tuple[str, ...]:
-    """Sentences for whoever carries the folder to another machine; () when it holds all that it needs."""
-    sentences = {
-        "path": mark("To start this folder elsewhere, also copy the files it reads from outside: {names}."),
-        "hub": mark("The machine that starts it needs these from the Hub or in its cache: {names}."),
-    }
-    wanted = list(needed(config, folder))
-    names = {kind: [f"{need.name} ({need.key})" for need in wanted if need.kind == kind] for kind in sentences}
-    return tuple(tr(sentences[kind], names=", ".join(found)) for kind, found in names.items() if found)
-
-
-def needed(config: RunConfig, folder: Path) -> Iterator[Needed]:
-    """What a run reads from outside its folder. `config` is that of run.yaml, its paths relative to `folder`."""
-    pretrained = config.model.init == "pretrained"
+    """Sentences for whoever carries the folder to another machine; () when it holds all that it needs. `config` is that of
+    run.yaml, its paths relative to `folder`."""
+    files, of_hub = list[str](), list[str]()
     for key, name in _names(config):
-        known = load_models().get(name) if key == "model.name" else None
-        if known is not None:
-            if pretrained and known.hub_id is not None:
-                yield Needed(key, known.hub_id, "hub")
-        # The architecture stands in run.yaml: from scratch, only a folder can hold more (a tokenizer).
-        elif key != "model.name" or pretrained or (folder / name).is_dir():
-            yield Needed(key, name, "hub" if _is_on_the_hub(name) and not (folder / name).exists() else "path")
+        if key == "model.name":
+            # The architecture stands in run.yaml: from scratch, only a folder can hold more (a tokenizer).
+            if config.model.init != "pretrained" and not (folder / name).is_dir():
+                continue
+            known = load_models().get(name)
+            name = known.hub_id or name if known is not None else name
+        wanted = of_hub if _is_on_the_hub(name) and not (folder / name).exists() else files
+        wanted.append(f"{name} ({key})")
+    sentences = {
+        mark("To start this folder elsewhere, also copy the files it reads from outside: {names}."): files,
+        mark("The machine that starts it needs these from the Hub or in its cache: {names}."): of_hub,
+    }
+    return tuple(tr(sentence, names=", ".join(names)) for sentence, names in sentences.items() if names)
 
 
 def _names(config: RunConfig) -> Iterator[tuple[str, str]]:
     """Key and value of each setting that may name a local file or folder."""
-    for group, sources in (("sources", config.data.sources), ("validation_sources", config.data.validation_sources)):
-        for number, source in enumerate(sources):
+    for group in ("data.sources", "data.validation_sources"):
+        for number, source in enumerate(config.value(group)):
             if sample_path(source.name) is None:
-                yield f"data.{group}.{number}.name", source.name
+                yield f"{group}.{number}.name", source.name
     yield "model.name", config.model.name
     yield from ((key, str(value)) for key, none in NO_PATHS.items() if (value := config.value(key)) not in none)
 
@@ -133,39 +120,15 @@ def _moved(name: str, folder: Path) -> str:
 
 # The folder that a run will be written to: may it be, can it be? Whether its disk has room is a finding of the plan.
 
-IGNORED = frozenset({"lost+found"})
-"""What a file system puts into its own top folder."""
-
-
-def claim_folder(folder: Path) -> list[Path]:
-    """Make `folder` and take it for one run; the folders that had to be made, the outermost first.
-
-    Raises UsageError when it is not empty, is no folder, or is taken by another start in the same
-    moment; CannotRunError when it cannot be written. Nothing is left behind then.
-    """
-    _refuse_what_is_there(folder)
-    made: list[Path] = []
-    try:
-        for path in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
-            with suppress(FileExistsError):  # By another start, in the same moment; the lock decides between the two.
-                path.mkdir()
-                made.append(path)
-        # Two commands in the same moment: exactly one of them makes this file.
-        os.close(os.open(folder / LOCK_FILE, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644))
-    except OSError as error:
-        _remove_empty(made)
-        raise _refusal(folder, error) from None
-    return made
-
 
 def _refuse_what_is_there(folder: Path) -> None:
     try:
-        entries = {path.name for path in folder.iterdir()} - IGNORED
+        entries = {path.name for path in folder.iterdir()}
     except FileNotFoundError:
         return
     except OSError as error:  # A name that is too long, links that go in circles, a disk that does not answer.
         raise _refusal(folder, error) from None
-    if "run.yaml" in entries:
+    if RUN_YAML in entries:
         message = tr("{path} already contains a run. Resume it: trainwiz --resume --output-dir {path}", path=folder)
         raise usage_error("output_not_empty", str(folder), message)
     if entries:
@@ -187,21 +150,15 @@ def _refusal(folder: Path, error: OSError) -> TrainwizError:
     return CannotRunError(Finding("output_not_writable", "error", str(folder), message, (elsewhere,)))
 
 
-def _remove_empty(made: list[Path]) -> None:
-    for path in reversed(made):
-        with suppress(OSError):
-            path.rmdir()
-
-
 # prepare_run: from a plan to a run folder with every file in it.
 
 
 def prepare_run(plan: Plan, folder: Path | None = None) -> RunFolder:
     """Write run.yaml, plan.json, the exported files and the state `prepared`; starts nothing.
 
-    `folder` None makes `runs/<time>-<name>`. Raises UsageError when the folder is not empty or is to be carried to
-    another machine without data of its own, and
-    CannotRunError when it cannot be written; nothing is written then.
+    `folder` None makes `runs/<time>-<name>`. Raises UsageError when the folder is not empty, is no folder, is taken by
+    another start in the same moment, or is to be carried to another machine without data of its own, and
+    CannotRunError when it cannot be written; nothing is left behind then.
     """
     check_name(plan.config.name)
     if plan.machine.hypothetical and names_no_data(plan.config):
@@ -210,28 +167,41 @@ def prepare_run(plan: Plan, folder: Path | None = None) -> RunFolder:
     path = folder if folder is not None else new_run_folder(DEFAULT_ROOT, plan.config.name)
     check_text(path)
     run = RunFolder(path)
-    made = claim_folder(path)
-    files = [run.run_yaml, run.state_json, run.file(LOCK_FILE)]
-    try:
-        config = relative_to_folder(plan.config, path)
-        texts = planned_texts(plan, config)
-        files += map(run.file, texts)
-        for name, text in texts.items():
-            write_atomic(run.file(name), text)
-        run.file(LAUNCH_SH).chmod(0o755)
-        write_state(run, _first_state(plan, config, run))
-        # Last: a folder with a run.yaml is a run, and this one is whole now.
-        write_atomic(run.run_yaml, run_yaml_text(config))
-    except BaseException as error:
-        # The folder was empty: these are this start's own.
-        for file in files:
-            file.unlink(missing_ok=True)
-        _remove_empty(made)
-        if not isinstance(error, OSError):
-            raise
-        message = tr("The run folder {path} could not be written: {reason}.", path=path, reason=os_reason(error))
-        raise CannotRunError(Finding("output_not_writable", "error", str(path), message)) from error
+    _refuse_what_is_there(path)
+    with ExitStack() as undo:
+        try:
+            for above in reversed([above for above in (path, *path.parents) if not above.exists()]):
+                with suppress(
+                    FileExistsError
+                ):  # By another start, in the same moment; the lock decides between the two.
+                    above.mkdir()
+                    undo.callback(_remove, above)
+            # Two commands in the same moment: exactly one of them makes this file.
+            os.close(os.open(run.file(LOCK_FILE), os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+            undo.callback(_remove, run.file(LOCK_FILE))
+            config = relative_to_folder(plan.config, path)
+            texts = planned_texts(plan, config)
+            for name in (*texts, STATE_JSON, RUN_YAML):
+                undo.callback(_remove, run.file(name))
+            for name, text in texts.items():
+                write_atomic(run.file(name), text)
+            run.file(LAUNCH_SH).chmod(0o755)
+            write_state(run, _first_state(plan, config, run))
+            # Last: a folder with a run.yaml is a run, and this one is whole now.
+            write_atomic(run.run_yaml, run_yaml_text(config))
+        except OSError as error:
+            raise _refusal(path, error) from error
+        undo.pop_all()
     return run
+
+
+def _remove(path: Path) -> None:
+    """A file of this start, or a folder that it has made and that is empty again."""
+    with suppress(OSError):
+        if path.is_dir():
+            path.rmdir()
+        else:
+            path.unlink()
 
 
 def planned_texts(plan: Plan, config: RunConfig) -> dict[str, str]:
@@ -258,7 +228,17 @@ def run_yaml_text(config: RunConfig) -> str:
 
 
 def _first_state(plan: Plan, config: RunConfig, run: RunFolder) -> RunState:
-    window = planned_window(plan, config)
+    window, engine = planned_window(plan, config), plan.config.engine
+    strategy = engine.strategy or "single"
+    planned = {
+        "device": engine.device,
+        "precision": "tf32" if engine.precision == "fp32" and engine.tf32 else engine.precision,
+        "optimizer": engine.optimizer,
+        "attention": engine.attention,
+        "world_size": plan.batch.world_size,
+        "compile": engine.compile,
+        "adapter": plan.config.peft.method,
+    }
     return RunState(
         status="prepared",
         name=run.path.name,
@@ -269,27 +249,12 @@ def _first_state(plan: Plan, config: RunConfig, run: RunFolder) -> RunState:
         created_s=time.time(),
         grace_s=window.window_s,
         window=window.to_json(),
-        engine={"planned": engine_word(config), "actual": None, "planned_values": planned_engine(plan)},
+        engine={
+            "planned": strategy if engine.offload == "none" else f"{strategy}+offload",
+            "actual": None,
+            "planned_values": planned,
+        },
     )
-
-
-def engine_word(config: RunConfig) -> str:
-    """The engine in one word: "single", "ddp", "zero2+offload", ..."""
-    strategy = config.engine.strategy or "single"
-    return strategy if config.engine.offload == "none" else f"{strategy}+offload"
-
-
-def planned_engine(plan: Plan) -> dict[str, Any]:
-    engine = plan.config.engine
-    return {
-        "device": engine.device,
-        "precision": "tf32" if engine.precision == "fp32" and engine.tf32 else engine.precision,
-        "optimizer": engine.optimizer,
-        "attention": engine.attention,
-        "world_size": plan.batch.world_size,
-        "compile": engine.compile,
-        "adapter": plan.config.peft.method,
-    }
 
 
 def planned_window(plan: Plan, config: RunConfig) -> StopWindow:
@@ -297,5 +262,7 @@ def planned_window(plan: Plan, config: RunConfig) -> StopWindow:
     time_plan, every = plan.time, config.checkpoint.every_steps
     saves = max(1, (time_plan.steps or 1) // every) if every else 1
     save_s = None if time_plan.saving_s is None else time_plan.saving_s / saves
-    sizes = {"accumulation": plan.batch.accumulation, "processes": plan.batch.world_size}
-    return window_of(time_plan.step_high_s, save_s, **sizes, measured=False)
+    batch = plan.batch
+    return window_of(
+        time_plan.step_high_s, save_s, accumulation=batch.accumulation, processes=batch.world_size, measured=False
+    )

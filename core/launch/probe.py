@@ -10,22 +10,22 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.diagnosis.cause import Evidence
 from trainwiz.core.diagnosis.diagnose import diagnose
 from trainwiz.core.diagnosis.sources import kernel_oom_kills, killed_since, read_failures, read_log
-from trainwiz.core.errors import CannotRunError, Finding, UsageError, os_reason
+from trainwiz.core.errors import CannotRunError, Finding, UsageError, os_reason, usage_error
 from trainwiz.core.export.launch_script import export_files, launch_command
 from trainwiz.core.hardware.install import need
 from trainwiz.core.language import tr
 from trainwiz.core.launch.prepare import relative_to_folder, run_yaml_text
 from trainwiz.core.launch.probe_order import (
     ANSWERS_JSONL,
+    ON_THE_LONGEST,
     TURN,
     ProbeResult,
     probe_config,
@@ -36,7 +36,7 @@ from trainwiz.core.launch.start import own_launcher, training_variables
 from trainwiz.core.lines import JsonLinesTail
 from trainwiz.core.plan.gather import planned_fields
 from trainwiz.core.plan.result import Plan
-from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.folder import RUN_YAML, RunFolder, write_atomic
 from trainwiz.core.supervise.attempt import training_environment
 from trainwiz.core.supervise.ties import kill_marked, marked_processes, send
 
@@ -60,13 +60,12 @@ def main() -> None:
 
 def clear_up(folder: str, mark: str) -> None:
     """SIGTERM, a moment, SIGKILL; then the folder goes."""
-    spare = {os.getpid()}
-    for pid in set(marked_processes(mark)) - spare:
+    for pid in marked_processes(mark):
         send(pid, signal.SIGTERM)
     deadline = time.monotonic() + GENTLE_S
-    while time.monotonic() < deadline and set(marked_processes(mark)) - spare:
+    while time.monotonic() < deadline and marked_processes(mark):
         time.sleep(0.05)
-    kill_marked(mark, spare, PATIENCE_S)
+    kill_marked(mark, (), PATIENCE_S)
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -92,37 +91,22 @@ FOUND_OUT_ON_A_GPU = frozenset({"does_not_fit"})
 
 def check_probe(plan: Plan) -> None:
     """Raises UsageError for what can be no probe here, CannotRunError for what this machine or the plan forbids."""
-    asked = tuple(_asked_wrongly(plan))
-    if asked:
-        raise UsageError(asked)
-    need(machine=plan.machine)
-    if plan.config.forced:
-        return
-    allowed = NOT_OF_A_STEP if plan.config.engine.device == "cpu" else NOT_OF_A_STEP | FOUND_OUT_ON_A_GPU
-    forbidding = tuple(one for one in plan.errors if one.code not in allowed)
-    if forbidding:
-        raise CannotRunError(forbidding)
-
-
-def _asked_wrongly(plan: Plan) -> Iterator[Finding]:
+    config = plan.config
     if plan.machine.hypothetical:
-        yield _finding(
-            "machine",
-            tr("A probe measures this machine, but the plan is for another one: remove --gpu and its options."),
-        )
-    if plan.config.engine.nodes > 1:
-        message = tr(
-            "A probe measures one machine, but the plan has {n}: set engine.nodes=1.", n=plan.config.engine.nodes
-        )
-        yield _finding("engine.nodes", message)
+        message = tr("A probe measures this machine, but the plan is for another one: remove --gpu and its options.")
+        raise usage_error("no_probe", "machine", message)
+    if config.engine.nodes > 1:
+        message = tr("A probe measures one machine, but the plan has {n}: set engine.nodes=1.", n=config.engine.nodes)
+        raise usage_error("no_probe", "engine.nodes", message)
     if plan.work is None or not plan.work.model_config:
-        said = next((one.message for one in plan.errors if one.where.startswith("model")), "")
-        message = tr("The architecture of the model {name} is unknown.", name=plan.config.model.name)
-        yield _finding("model.name", tr("{message} {reason}", message=message, reason=said) if said else message)
-
-
-def _finding(where: str, message: str) -> Finding:
-    return Finding("no_probe", "error", where, message)
+        message = tr("The architecture of the model {name} is unknown.", name=config.model.name)
+        reasons = [error for error in plan.errors if error.where.startswith("model")]
+        raise UsageError([Finding("no_probe", "error", "model.name", message), *reasons])
+    need(machine=plan.machine)
+    allowed = NOT_OF_A_STEP if config.engine.device == "cpu" else NOT_OF_A_STEP | FOUND_OUT_ON_A_GPU
+    forbidding = tuple(one for one in plan.errors if one.code not in allowed)
+    if forbidding and not config.forced:
+        raise CannotRunError(forbidding)
 
 
 # Probe: a few real steps of a plan on this machine, in processes of their own. Nothing is left behind.
@@ -137,26 +121,33 @@ Listener = Callable[[Mapping[str, Any]], None]
 
 
 class Probe:
-    """Context manager around one probe: `run` in it, and at its end no process and no file of it is left.
+    """Context manager: the processes of one probe, of which no process and no file is left at its end.
 
-    It is meant for the main thread of a command: an exception in `run` (Ctrl-C) ends the probe too.
+    It is meant for the main thread of a command: an exception in it (Ctrl-C) ends the probe too.
     """
 
     def __init__(
-        self, plan: Plan, data: DataSummary | None, *, limit_s: float = LONGEST_S, search: bool = True
+        self,
+        plan: Plan,
+        data: DataSummary | None,
+        limit_s: float = LONGEST_S,
+        *,
+        search: bool = True,
+        in_turns: bool = False,
     ) -> None:
-        """`plan` is for this machine and has a known model."""
-        self._plan = plan
-        self._data = data
-        self._limit_s = limit_s
-        self._search = search
+        """`plan` is for this machine and has a known model. `search`: for the largest micro-batch, with the last of the
+        seconds. `in_turns`: no step is done before `allow`, and nothing is searched."""
+        self._plan, self._limit_s = plan, limit_s
         self._config = probe_config(plan)
+        self._order = probe_order(plan, data, max(1.0, limit_s - CLOSING_S), search=search, in_turns=in_turns)
+        self._started_s = time.monotonic()
         self._lines: list[dict[str, Any]] = []
+        self._allowed = 0
         self._mark = uuid.uuid4().hex
         self._folder = Path()
+        self._oom_kills = kernel_oom_kills()
         self._guard: subprocess.Popen[bytes] | None = None
         self._launcher: subprocess.Popen[bytes] | None = None
-        self._oom_kills = kernel_oom_kills()
 
     def __enter__(self) -> Probe:
         try:
@@ -169,106 +160,50 @@ class Probe:
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
-        except OSError as error:
-            raise CannotRunError(_not_writable(error)) from error
+            self._launcher = self._start()
+        except BaseException as error:
+            self._end()
+            if not isinstance(error, OSError):
+                raise
+            message = tr(
+                "The probe could not be started in {path}: {reason}; specify another folder with TMPDIR.",
+                path=tempfile.gettempdir(),
+                reason=os_reason(error),
+            )
+            raise CannotRunError(Finding("probe_not_started", "error", tempfile.gettempdir(), message)) from error
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         # A second Ctrl-C must not leave half of it behind.
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
-            if self._guard is not None and self._guard.stdin is not None:
-                self._guard.stdin.close()
-                self._guard.wait()
-                if self._guard.returncode != 0:
-                    # It was killed itself.
-                    clear_up(str(self._folder), self._mark)
-                if self._launcher is not None:
-                    self._launcher.wait()
+            self._end()
         finally:
             signal.signal(signal.SIGINT, before)
 
-    def run(self, listener: Listener = lambda line: None) -> ProbeResult:
-        """Blocks until the probe has ended, `limit_s` at most. `listener` gets each line as it comes.
-
-        Raises CannotRunError where nothing could be measured, with the reason.
-        """
-        ends_s = time.monotonic() + self._limit_s
-        launcher = self._begin(ends_s - CLOSING_S, self._limit_s, search=self._search)
-        self._follow(launcher, ends_s, listener)
-        result = self.result()
-        if result.measurement is None:
-            raise CannotRunError(self._failure(result.problem))
-        return result
-
-    def begin_in_turns(self, ends_s: float) -> None:
-        """Starts the processes, which do no step before `allow`; `ends_s` on the monotonic clock.
-
-        Raises CannotRunError where they cannot be started.
-        """
-        self._begin(ends_s, max(1.0, ends_s - time.monotonic()), search=False, in_turns=True)
-
-    def allow(self, steps: int) -> None:
-        """Up to `steps` in all may be done. Raises OSError."""
-        temporary = self._folder / f".{TURN}"
-        temporary.write_text(str(steps), encoding="utf-8")
-        temporary.replace(self._folder / TURN)
-
-    def look(self) -> list[dict[str, Any]]:
-        """All lines so far."""
-        self._lines += self._answers.read_new()
-        return self._lines
-
-    @property
-    def problem(self) -> str:
-        """Why the processes ended, in a sentence; "" where they did not, or ended well."""
-        code = None if self._launcher is None else self._launcher.poll()
-        if not code:
-            return ""
-        diagnosis = diagnose(
-            Evidence(
-                run="bench",
-                exit_code=code,
-                failures=read_failures(RunFolder(self._folder)),
-                log=read_log(self._folder / LOG),
-                oom_kills=killed_since(self._oom_kills) or 0,
-            )
-        )
-        return diagnosis.message
-
-    def result(self) -> ProbeResult:
-        """What the lines so far say."""
-        planned = planned_fields(self._plan) or {}
-        return probe_result(self._order, planned, self._lines, self._started_s, time.monotonic(), self.problem)
-
-    def _begin(self, ends_s: float, limit_s: float, *, search: bool, in_turns: bool = False) -> subprocess.Popen[bytes]:
-        limits = {"search": search, "in_turns": in_turns}
-        self._order = probe_order(self._plan, self._data, ends_s=ends_s, limit_s=limit_s, **limits)
-        self._started_s = time.monotonic()
-        try:
-            for name, text in export_files(self._config).items():
-                (self._folder / name).write_text(text, encoding="utf-8")
-            self._order.write(self._folder)
-            config = relative_to_folder(self._config, self._folder)
-            RunFolder(self._folder).run_yaml.write_text(run_yaml_text(config), encoding="utf-8")
-            self._launcher = self._start()
-        except OSError as error:
-            raise CannotRunError(_not_writable(error)) from error
-        return self._launcher
+    def _end(self) -> None:
+        if self._guard is not None and self._guard.stdin is not None:
+            self._guard.stdin.close()
+            if self._guard.wait() != 0:
+                # It was killed itself.
+                clear_up(str(self._folder), self._mark)
+        if self._launcher is not None:
+            self._launcher.wait()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        config = self._config
-        command = [*own_launcher(launch_command(config)), "--probe"]
+        folder, config = self._folder, self._config
+        moved = relative_to_folder(config, folder)
+        for name, text in {**export_files(config), RUN_YAML: run_yaml_text(moved)}.items():
+            (folder / name).write_text(text, encoding="utf-8")
+        self._order.write(folder)
         # torchrun's and multiprocessing's own folders go with this one.
-        scratch = self._folder / "tmp"
+        scratch = folder / "tmp"
         scratch.mkdir()
         variables = {**training_variables(config, os.environ), "TMPDIR": str(scratch)}
-        with (self._folder / LOG).open("wb") as log:
+        with (folder / LOG).open("wb") as log:
             return subprocess.Popen(
-                command,
-                cwd=self._folder,
+                [*own_launcher(launch_command(config)), "--probe"],
+                cwd=folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -276,16 +211,77 @@ class Probe:
                 start_new_session=True,
             )
 
-    def _follow(self, launcher: subprocess.Popen[bytes], ends_s: float, listener: Listener) -> None:
-        """Until the launcher has ended, the last word was said, or the time is up."""
-        while True:
-            ended, seen = launcher.poll() is not None, len(self._lines)
-            new = self.look()[seen:]
-            for line in new:
+    def run(self, listener: Listener = lambda line: None) -> ProbeResult:
+        """Blocks until the probe has ended, its seconds at most. `listener` gets each line as it comes.
+
+        Raises CannotRunError where nothing could be measured, with the reason.
+        """
+        told, event = 0, None
+        while event != "end":
+            # Asked first: what a process wrote before it ended is there then.
+            over = self._exit_code() is not None or time.monotonic() > self._started_s + self._limit_s
+            for line in self.look()[told:]:
                 listener(line)
-            if ended or time.monotonic() > ends_s or any(line.get("event") == "end" for line in new):
-                return
+                event, told = line["event"], told + 1
+            if over:
+                break
             time.sleep(LOOK_EVERY_S)
+        result = self.result()
+        if result.measurement is None:
+            raise CannotRunError(self._failure(result.problem))
+        return result
+
+    def allow(self, steps: int) -> None:
+        """Up to `steps` in all may be done. Raises OSError."""
+        write_atomic(self._folder / TURN, str(steps))
+
+    def take(self, steps: int) -> float:
+        """In turns: seconds of the next steps, those on the longest batch left out.
+
+        Raises TimeoutError when the time is up, CannotRunError with the reason where the processes ended.
+        """
+        self._allowed += steps
+        self.allow(self._allowed)
+        while True:
+            # Asked first: what a process wrote before it ended is there then.
+            problem = self.problem
+            # The last step of an epoch is short: all do it, on the same rows.
+            done = [line["seconds"] for line in self.look() if line["event"] in ("step", "short")]
+            if len(done) >= self._allowed - ON_THE_LONGEST:
+                return float(sum(done[-steps:]))
+            if problem:
+                raise CannotRunError(self._failure(problem))
+            if time.monotonic() > self._started_s + self._limit_s:
+                raise TimeoutError
+            time.sleep(0.01)
+
+    def look(self) -> list[dict[str, Any]]:
+        """All lines so far."""
+        self._lines += self._answers.read_new()
+        return self._lines
+
+    def _exit_code(self) -> int | None:
+        return self._launcher.poll() if self._launcher is not None else None
+
+    @property
+    def problem(self) -> str:
+        """Why the processes ended, in a sentence; "" where they did not, or ended well."""
+        code = self._exit_code()
+        if not code:
+            return ""
+        evidence = Evidence(
+            run="bench",
+            exit_code=code,
+            failures=read_failures(RunFolder(self._folder)),
+            log=read_log(self._folder / LOG),
+            oom_kills=killed_since(self._oom_kills) or 0,
+        )
+        return diagnose(evidence).message
+
+    def result(self) -> ProbeResult:
+        """What the lines so far say."""
+        planned = planned_fields(self._plan) or {}
+        return probe_result(self._order, planned, self._lines, self._started_s, self.problem)
 
     def _failure(self, problem: str) -> Finding:
         if problem:
@@ -296,13 +292,3 @@ class Probe:
             seconds=f"{self._limit_s:.0f}",
         )
         return Finding("probe_too_slow", "error", "batch.micro_batch_size", message)
-
-
-def _not_writable(error: OSError) -> Finding:
-    place = tempfile.gettempdir()
-    message = tr(
-        "The probe could not be started in {path}: {reason}; specify another folder with TMPDIR.",
-        path=place,
-        reason=os_reason(error),
-    )
-    return Finding("probe_not_started", "error", place, message)

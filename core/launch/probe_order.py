@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data.formats import format_of, sample_path
+from trainwiz.core.data.sources import is_of_the_hub
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.files import read_small
 from trainwiz.core.history.measurement import Measurement, measurement_of, steps_of
-from trainwiz.core.language import tr
 from trainwiz.core.plan.result import Plan
-from trainwiz.core.text import numbers_finite
 
 # ProbeOrder: what the processes of a probe are told, and the lines that they answer with.
 
@@ -46,8 +45,8 @@ class ProbeOrder:
     target_length: int
     """0 where there is no text of its own to predict."""
     rows: Rows
-    lengths: tuple[int, ...] = ()
-    target_lengths: tuple[int, ...] = ()
+    lengths: Sequence[int] = ()
+    target_lengths: Sequence[int] = ()
     measured_s: float = 15.0
     """How long the clock runs on usual steps, at most."""
     search: bool = True
@@ -61,9 +60,7 @@ class ProbeOrder:
     @classmethod
     def read(cls, folder: Path) -> ProbeOrder:
         """Raises OSError, ValueError or TypeError for what is no order."""
-        values: dict[str, Any] = json.loads(read_small(folder / ORDER_JSON).decode())
-        lists = {key: tuple(values[key]) for key in ("lengths", "target_lengths")}
-        return cls(**{**values, **lists})
+        return cls(**json.loads(read_small(folder / ORDER_JSON).decode()))
 
 
 # The config of a probe, and what its processes are told: the plan's own settings without all that is not a step.
@@ -83,8 +80,8 @@ def measured_accumulation(plan: Plan) -> int:
     """Micro-batches of a measured step. A DeepSpeed file of the user's says its own number, which stays."""
     if plan.config.engine.deepspeed_file is not None:
         return plan.batch.accumulation
-    batch, time = plan.batch, plan.time
-    each = (time.step_high_s or 0.0) / batch.accumulation
+    batch = plan.batch
+    each = (plan.time.step_high_s or 0.0) / batch.accumulation
     return min(batch.accumulation, MOST_ACCUMULATION if each < PATIENT_S else 2)
 
 
@@ -114,24 +111,25 @@ def probe_config(plan: Plan) -> RunConfig:
 
 
 def probe_order(
-    plan: Plan, data: DataSummary | None, *, ends_s: float, limit_s: float, search: bool, in_turns: bool = False
+    plan: Plan, data: DataSummary | None, seconds: float, *, search: bool = True, in_turns: bool = False
 ) -> ProbeOrder:
-    """`data` is what the plan was made from; None gives rows of full length."""
+    """For a probe that begins now and takes `seconds`. `data` is what the plan was made from; None gives rows of full
+    length."""
     work = plan.work
     assert work is not None
     pairs = work.architecture.kind == "encoder-decoder"
     return ProbeOrder(
-        ends_s=ends_s,
+        ends_s=time.monotonic() + seconds,
         accumulation=work.accumulation,
         micro_batch=work.micro_batch,
         length=work.length,
         target_length=work.target_length if pairs else 0,
         rows=rows_of(plan.config, data),
-        lengths=data.lengths if data is not None else (),
-        target_lengths=data.target_lengths if data is not None else (),
-        measured_s=MEASURED_SHARE * limit_s,
+        lengths=list(data.lengths) if data is not None else [],
+        target_lengths=list(data.target_lengths) if data is not None else [],
+        measured_s=MEASURED_SHARE * seconds,
         # A CPU and Metal take from the RAM of all programs, and do not say when they have enough.
-        search=search and plan.config.engine.device == "cuda",
+        search=search and not in_turns and plan.config.engine.device == "cuda",
         in_turns=in_turns,
     )
 
@@ -141,21 +139,14 @@ def rows_of(config: RunConfig, data: DataSummary | None) -> Rows:
     if data is None or not data.rows:
         return "longest"
     small = max(data.rows + data.validation_rows, data.texts) <= MOST_ROWS and data.bytes_on_disk <= MOST_BYTES
-    local = all(_is_local(source.name) for source in config.data.sources)
-    if small and local:
+    if small and not any(is_of_the_hub(source.name, Path()) for source in config.data.sources):
         return "data"
     return "lengths" if data.lengths else "longest"
-
-
-def _is_local(name: str) -> bool:
-    return sample_path(name) is not None or format_of(Path(name)) is not None or Path(name).expanduser().exists()
 
 
 # ProbeResult: what the lines of a probe say.
 
 OF_A_TRIAL = ("micro_batch", "fits", "allocated_bytes", "seconds")
-ONLY_WARM = 2.0
-"""Factor by which a step may differ that was measured once, as the first one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +158,6 @@ class ProbeResult:
     """What the batches were made from."""
     rows_note: str
     """Why that is not what was asked for."""
-    planned_fits: bool | None
-    """Whether the micro-batch of the plan fitted; None where no step was done."""
     trials: tuple[Mapping[str, Any], ...]
     """Each micro-batch that was tried, by OF_A_TRIAL; its seconds are those of up to two micro-batches of full length
     and a step of the optimizer."""
@@ -179,7 +168,8 @@ class ProbeResult:
     """The whole probe, its start included."""
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        # The steps are those of the plan's own micro-batch.
+        return {**asdict(self), "planned_fits": self.measurement is not None}
 
 
 def probe_result(
@@ -187,60 +177,40 @@ def probe_result(
     planned: Mapping[str, Any],
     lines: Iterable[Mapping[str, Any]],
     started_s: float,
-    ended_s: float,
     problem: str = "",
 ) -> ProbeResult:
     """`lines` of probe.jsonl, `planned` the fields of the measurement that the plan knows; times on the monotonic clock."""
     kinds: dict[str, list[Mapping[str, Any]]] = {}
     for line in lines:
-        kinds.setdefault(str(line.get("event")), []).append(line)
-    steps, warm, trials = (kinds.get(kind, []) for kind in ("step", "warm", "trial"))
-    micro_batch = next((int(line["micro_batch"]) for line in reversed([*warm, *steps])), None)
-    fitting = [int(line["micro_batch"]) for line in trials if line["fits"]]
-    # Of a search that had no time for its last word.
-    so_far = {"micro_batch": max(fitting), "why": tr("the time limit was reached")} if fitting else {}
-
-    def last(kind: str) -> Mapping[str, Any]:
-        return kinds.get(kind, [{}])[-1]
-
-    largest, memory, rows = last("largest") or so_far, last("memory"), last("rows")
-    ready_s = numbers_finite(kinds.get("ready", [{}])[0].get("time_s"))
+        kinds.setdefault(line["event"], []).append(line)
+    last = {kind: found[-1] for kind, found in kinds.items()}
+    rows, largest = last.get("rows", {}), last.get("largest", {})
     measured = {
         "measured_at": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         "source": "probe",
-        "micro_batch": micro_batch,
-        **_pace(order, steps, warm),
-        "start_s": None if ready_s is None else max(0.0, ready_s - started_s),
-        "peak_allocated_bytes": memory.get("allocated_bytes"),
-        "peak_reserved_bytes": memory.get("reserved_bytes"),
-        "device_used_bytes": memory.get("used_bytes"),
-        "host_rss_bytes": memory.get("rss_bytes"),
-        "loading_s": numbers_finite(last("loading").get("seconds")),
+        "micro_batch": order.micro_batch,
+        **_pace(kinds.get("step", [])),
+        **last.get("memory", {}),
+        **last.get("loading", {}),
+        "start_s": last["ready"]["time_s"] - started_s if "ready" in last else None,
         "largest_micro_batch": largest.get("micro_batch"),
-        "largest_note": str(largest.get("why") or ""),
+        "largest_note": largest.get("why", ""),
     }
     return ProbeResult(
-        measurement=measurement_of(dict(planned), measured) if micro_batch is not None else None,
-        rows=rows.get("rows") or order.rows,
-        rows_note=str(rows.get("why") or ""),
-        planned_fits=None if micro_batch is None else micro_batch == order.micro_batch,
-        trials=tuple({name: line.get(name) for name in OF_A_TRIAL} for line in trials),
+        measurement=measurement_of(dict(planned), measured),
+        rows=rows.get("rows", order.rows),
+        rows_note=rows.get("why", ""),
+        trials=tuple({name: line.get(name) for name in OF_A_TRIAL} for line in kinds.get("trial", [])),
         searched=bool(largest),
         problem=problem,
-        seconds=ended_s - started_s,
+        seconds=time.monotonic() - started_s,
     )
 
 
-def _pace(order: ProbeOrder, steps: list[Mapping[str, Any]], warm: list[Mapping[str, Any]]) -> dict[str, Any]:
-    """Of the measured steps; of the last step on the longest batch where there was no time for others."""
-    found = steps_of([(numbers_finite(line.get("seconds")) or 0.0, 1) for line in steps])
-    if found:
-        tokens = [value for line in steps if (value := numbers_finite(line.get("tokens"))) is not None]
-        own = steps_of([(numbers_finite(line.get("own_s")) or 0.0, 1) for line in steps])
-        mean_tokens = sum(tokens) / len(tokens) if tokens else None
-        return {**found, "tokens_per_step": mean_tokens, "own_step_s": own.get("step_s")}
-    seconds = numbers_finite(warm[-1].get("seconds")) if warm else None
-    if seconds is None:
+def _pace(steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    found = steps_of([(line["seconds"], 1) for line in steps])
+    if not found:
         return {}
-    once = {"steps": 1, "step_s": seconds, "step_low_s": seconds / ONLY_WARM, "step_high_s": seconds * ONLY_WARM}
-    return {**once, "usual_length": order.length, "usual_target_length": order.target_length or None}
+    own = steps_of([(line["own_s"], 1) for line in steps if "own_s" in line])
+    tokens = sum(line["tokens"] for line in steps) / len(steps)
+    return {**found, "tokens_per_step": tokens, "own_step_s": own.get("step_s")}

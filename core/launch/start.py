@@ -16,7 +16,6 @@ from typing import Any
 import pydantic
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.yaml_text import problems_of, read_yaml
-from trainwiz.core.diagnosis.cause import clean
 from trainwiz.core.errors import CannotRunError, Finding, UsageError, os_reason, usage_error
 from trainwiz.core.export.accelerate import launch_environment
 from trainwiz.core.export.launch_script import export_files, launch_command
@@ -37,7 +36,7 @@ from trainwiz.core.run.folder import (
 from trainwiz.core.run.listing import record_run
 from trainwiz.core.run.lost import ProcessId, machine_identity, this_process
 from trainwiz.core.run.state import RunState, read_state
-from trainwiz.core.supervise.attempt import CannotStart, not_written, renew
+from trainwiz.core.supervise.attempt import not_written
 from trainwiz.core.supervise.recovery import Setup, StartOrder
 from trainwiz.core.text import parse_json
 
@@ -68,19 +67,22 @@ def start_run(
         raise usage_error("run_is_active", str(folder.path), refused)
     if resume is not None:
         refuse_differences(folder, config, resume, accept)
-    renewing = [sys.executable, "-P", "-m", "trainwiz.core.launch.start", str(folder.path.resolve())]
     if accept or folder.file(RECOVERY_JSON).exists():
-        write_files_again(folder, renewing)
+        # Else a change of run.yaml that was accepted (other processes) would not reach the launcher, and a keeper that
+        # was killed, or a full disk, may have left other files.
+        try:
+            prepare_again(folder)
+        except OSError as error:
+            message = not_written(os_reason(error))
+            raise CannotRunError(Finding("folder_not_usable", "error", str(folder.path), message)) from None
     order = StartOrder(
-        command=own_launcher(launch_command(config)),
+        **starts_with(config),
         mark=uuid.uuid4().hex,
-        environment=training_variables(config, os.environ),
         system_every_s=config.logging.system_every_s,
         resume=resume,
         owner=this_process() if tied_to_caller else None,
-        setup=setup_of(config),
         accept=list(accept),
-        renew=renewing,
+        renew=[sys.executable, "-P", "-m", "trainwiz.core.launch.start", str(folder.path.resolve())],
     )
     answer = start_keeper(folder, order)
     if answer.get("ok"):
@@ -90,19 +92,6 @@ def start_run(
     raise UsageError(finding) if finding.code in REFUSED_AS_USAGE else CannotRunError(finding)
 
 
-def write_files_again(folder: RunFolder, renewing: Sequence[str]) -> None:
-    """The exported files as run.yaml and recovery.json have them.
-
-    Else a change of run.yaml that was accepted (other processes) would not reach the launcher, and a keeper that was
-    killed, or a full disk, may have left others. Raises CannotRunError.
-    """
-    try:
-        renew(renewing, {})
-    except (CannotStart, OSError) as error:
-        said = str(error) if isinstance(error, CannotStart) else not_written(os_reason(error))
-        raise CannotRunError(Finding("folder_not_usable", "error", str(folder.path), said)) from None
-
-
 def refuse_differences(folder: RunFolder, config: RunConfig, resume: str, accept: Sequence[str]) -> None:
     """Raises UsageError with all that is no longer as the run began and that `accept` does not allow.
 
@@ -110,8 +99,6 @@ def refuse_differences(folder: RunFolder, config: RunConfig, resume: str, accept
     """
     from trainwiz.core.run.identity import compare, recorded_identity, refuse, settings_now
 
-    if read_state(folder).is_active:
-        return
     checkpoint = newest_complete(folder) if resume == "auto" else folder.path / resume
     recorded = recorded_identity(folder, checkpoint)
     if recorded is not None:
@@ -142,6 +129,15 @@ def setup_of(config: RunConfig) -> Setup | None:
         workers=config.data.workers or 0,
         overfit_batches=config.mode.overfit_batches,
     )
+
+
+def starts_with(config: RunConfig) -> dict[str, Any]:
+    """`command`, `environment` and `setup` of a StartOrder."""
+    return {
+        "command": own_launcher(launch_command(config)),
+        "environment": training_variables(config, os.environ),
+        "setup": setup_of(config),
+    }
 
 
 def own_launcher(command: list[str]) -> list[str]:
@@ -197,25 +193,13 @@ def start_keeper(folder: RunFolder, order: StartOrder) -> dict[str, Any]:
                 env=environment,
                 start_new_session=True,
             )
+        said, _ = keeper.communicate(order.to_text().encode())
+        return dict(json.loads(said))
     except OSError as error:
         message = tr("The run in {path} could not be started: {reason}.", path=folder.path, reason=os_reason(error))
-        return {"error": "keeper_failed", "message": message}
-    said, _ = keeper.communicate(order.to_text().encode())
-    try:
-        answer = json.loads(said)
-        return answer if isinstance(answer, dict) else {}
-    except ValueError:
-        reason = _last_line(log_path) or tr("no output")
-        message = tr("The supervisor of the run did not start ({reason}). See {path}.", reason=reason, path=log_path)
-        return {"error": "keeper_failed", "message": message}
-
-
-def _last_line(path: Path) -> str:
-    try:
-        lines = read_small(path).decode(errors="replace").strip().splitlines()
-    except OSError:
-        return ""
-    return clean(lines[-1]) if lines else ""
+    except (TypeError, ValueError):
+        message = tr("The supervisor of the run did not start. See {path}.", path=log_path)
+    return {"error": "keeper_failed", "message": message}
 
 
 # `python -m trainwiz.core.launch.start FOLDER`: the next attempt of a run that recovery has changed.
@@ -231,37 +215,35 @@ BATCH_KEYS = {
 """Key of a DeepSpeed file -> field of `batch`."""
 
 
-def prepare_again(run: RunFolder) -> dict[str, Any]:
-    """Write what the newest attempt needs; the answer for the keeper. Raises UsageError and OSError."""
+def prepare_again(run: RunFolder) -> RunConfig:
+    """Write what the newest attempt needs; its config. Raises UsageError and OSError."""
     config = changed_config(run)
+    written = config.model_copy(deep=True)
     if config.engine.deepspeed_file is not None:
-        _change_own_deepspeed_file(run, config)
-    for name, text in export_files(config).items():
+        # It is named relative to the run folder.
+        own = run.file(DEEPSPEED_JSON)
+        written.engine.deepspeed_file = str(own.resolve())
+        # A file of the user's keeps all that it says but the numbers of the batch, where it names them itself.
+        document = parse_json(read_small(own).decode())
+        numbers = {
+            key: getattr(config.batch, field) for key, field in BATCH_KEYS.items() if isinstance(document.get(key), int)
+        }
+        if any(document[key] != value for key, value in numbers.items()):
+            write_atomic(own, json.dumps({**document, **numbers}, indent=2) + "\n")
+    for name, text in export_files(written).items():
         write_atomic(run.file(name), text)
     run.file(LAUNCH_SH).chmod(0o755)
-    return {
-        "command": own_launcher(launch_command(config)),
-        "environment": training_variables(config, os.environ),
-    }
-
-
-def _change_own_deepspeed_file(run: RunFolder, config: RunConfig) -> None:
-    """A file of the user's keeps all that it says but the numbers of the batch, where it names them itself."""
-    document = parse_json(read_small(run.file(DEEPSPEED_JSON)).decode())
-    numbers = {
-        key: getattr(config.batch, field) for key, field in BATCH_KEYS.items() if isinstance(document.get(key), int)
-    }
-    if any(document[key] != value for key, value in numbers.items()):
-        write_atomic(run.file(DEEPSPEED_JSON), json.dumps({**document, **numbers}, indent=2) + "\n")
+    return config
 
 
 def main() -> int:
     use_language(chosen_language(None, os.environ))
     run = RunFolder(Path(sys.argv[1]).resolve())
-    # deepspeed.json is named relative to the run folder.
-    os.chdir(run.path)
+    answer: dict[str, Any]
     try:
-        answer = prepare_again(run)
+        answer = starts_with(prepare_again(run))
+        # The keeper knows what it changes of the setup.
+        del answer["setup"]
     except UsageError as error:
         answer = {"error": " ".join(finding.message for finding in error.findings)}
     except OSError as error:
@@ -294,10 +276,11 @@ def stop_run(folder: RunFolder, *, now: bool = False, wait_s: float | None = Non
     if not state.is_active or state.supervisor is None:
         return state
     if state.machine != machine_identity():
-        command = f"trainwiz runs stop {name_for_commands(folder.path)}"
-        name = folder.path.name
         message = tr(
-            "{name} is running on {host}; stop it there: {command}", name=name, host=state.host, command=command
+            "{name} is running on {host}; stop it there: {command}",
+            name=folder.path.name,
+            host=state.host,
+            command=f"trainwiz runs stop {name_for_commands(folder.path)}",
         )
         raise CannotRunError(Finding("run_elsewhere", "error", str(folder.path), message))
     if now:

@@ -11,8 +11,7 @@ from trainwiz.core.errors import EXIT_TRAINING_FAILED, UsageError
 from trainwiz.core.language import chosen_language, use_language
 from trainwiz.core.launch.start import changed_config
 from trainwiz.core.nodes.address import NodeProblem, keep_address, main_address
-from trainwiz.core.nodes.handshake import data_of, introduce
-from trainwiz.core.nodes.node import LOADING, TRAINING, NodeAttempt, write_problem
+from trainwiz.core.nodes.node import LOADING, TRAINING, Node, write_problem
 from trainwiz.core.run.folder import RunFolder
 
 
@@ -25,22 +24,19 @@ def main() -> int:
     try:
         address = main_address(run.path)
         keep_address(run.path, address)
-        config = changed_config(run)
-        engine = config.engine
-        me = introduce(0, engine.nodes, engine.processes or 1, data_of(config, run.path))
+        node = Node(run, changed_config(run), 0, address, os.environ)
     except UsageError as error:
         print(error, flush=True)
         return EXIT_TRAINING_FAILED
-    attempt = NodeAttempt(run.path, config, me, address, os.environ)
     # The keeper asks the training processes here to stop; this process it ends. A batch system asks all at once.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     try:
-        code = attempt.run(arguments)
+        code = node.attempt(arguments)
     except NodeProblem as problem:
         # Beside what the training says.
         print(problem.message, flush=True)
-        write_problem(run, 0, problem, TRAINING if attempt.process is not None else LOADING)
+        write_problem(run, 0, problem, TRAINING if node.process is not None else LOADING)
         return EXIT_TRAINING_FAILED
     # A signal that ended the launcher ends the keeper's launcher alike: it reads the number.
     return code if code >= 0 else 128 - code

@@ -115,52 +115,43 @@ def listen(address: Address) -> list[socket.socket]:
     try:
         found = socket.getaddrinfo(address.host, address.meeting_port, type=socket.SOCK_STREAM)
     except OSError as error:
-        raise _not_here(address, os_reason(error)) from None
+        raise _cannot_listen(address.host, address.meeting_port, error) from None
     hosts = {str(place[0]): (family, place) for family, _, _, _, place in found}
     is_name = address.host not in ("localhost", *hosts)
     if is_name and any(ipaddress.ip_address(host.partition("%")[0]).is_loopback for host in hosts):
-        return [everywhere(address.meeting_port)]
-    opened: list[socket.socket] = []
-    reason = ""
+        return [everywhere(address.host, address.meeting_port)]
+    opened, refused = list[socket.socket](), OSError()
     for family, place in hosts.values():
         try:
             opened.append(socket.create_server(place, family=family, backlog=128))
         except OSError as error:
-            if error.errno != errno.EADDRNOTAVAIL:
-                raise _taken(address.meeting_port, error) from None
-            reason = os_reason(error)
-    if not opened:
-        raise _not_here(address, reason)
+            refused = error
+    # A name may have addresses that are another machine's; a port that is taken on one of its own is taken.
+    if not opened or refused.errno not in (None, errno.EADDRNOTAVAIL):
+        raise _cannot_listen(address.host, address.meeting_port, refused)
     return opened
 
 
-def everywhere(port: int) -> socket.socket:
-    """On all addresses of this machine, of either kind. Raises NodeProblem where the port is taken."""
+def everywhere(host: str, port: int) -> socket.socket:
+    """On all addresses of this machine, `host`, of either kind. Raises NodeProblem where the port is taken."""
     family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
     try:
         return socket.create_server(("", port), family=family, dualstack_ipv6=family == socket.AF_INET6, backlog=128)
     except OSError as error:
-        raise _taken(port, error) from None
+        raise _cannot_listen(host, port, error) from None
 
 
-def _not_here(address: Address, reason: str) -> NodeProblem:
-    here = ", ".join(f"{name} ({held[0]})" for name, held in interface_addresses().items()) or tr("none")
+def _cannot_listen(host: str, port: int, error: OSError) -> NodeProblem:
     message = tr(
-        "Node 0 cannot listen on {host}: {reason}. Use an address of node 0 itself: --main HOST:PORT; it has {here}.",
-        host=address.host,
-        reason=reason,
-        here=here,
-    )
-    return NodeProblem("wrong_interface", message)
-
-
-def _taken(port: int, error: OSError) -> NodeProblem:
-    message = tr(
-        "Port {port} of node 0 cannot be used: {reason}. Choose another: --main HOST:PORT.",
+        "Node 0 cannot listen on {host}, port {port}: {reason}. Use an address of node 0 itself and a free port: "
+        "--main HOST:PORT; it has {here}.",
+        host=host,
         port=port,
         reason=os_reason(error),
+        here=", ".join(f"{name} ({held[0]})" for name, held in interface_addresses().items() if held),
     )
-    return NodeProblem("port_in_use", message)
+    is_elsewhere = isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL
+    return NodeProblem("wrong_interface" if is_elsewhere else "port_in_use", message)
 
 
 def interface_addresses() -> dict[str, list[str]]:
@@ -168,36 +159,29 @@ def interface_addresses() -> dict[str, list[str]]:
     import psutil
 
     families = (socket.AF_INET, socket.AF_INET6)
-    found = {
+    return {
         name: [one.address for one in addresses if one.family in families]
         for name, addresses in psutil.net_if_addrs().items()
     }
-    return {name: addresses for name, addresses in found.items() if addresses}
-
-
-def interface_of(address: str, interfaces: Mapping[str, list[str]]) -> str | None:
-    """The interface that has this address; None where none has it."""
-    wanted = plain_address(address)
-    return next((name for name, held in interfaces.items() if wanted in map(plain_address, held)), None)
 
 
 def plain_address(address: str) -> str:
     """Without a scope, and an IPv4 address as such where it came through an IPv6 socket."""
-    text = address.partition("%")[0]
-    try:
-        parsed = ipaddress.ip_address(text)
-    except ValueError:
-        return text
-    mapped = getattr(parsed, "ipv4_mapped", None)
+    parsed = ipaddress.ip_address(address.partition("%")[0])
+    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
     return str(mapped or parsed)
 
 
-def network_variables(environment: Mapping[str, str], interface: str | None) -> dict[str, str]:
-    """What the training needs beside `environment`, so that it uses the interface over which the nodes have met.
+def network_variables(
+    environment: Mapping[str, str], address: str, interfaces: Mapping[str, list[str]]
+) -> dict[str, str]:
+    """What the training needs beside `environment`, so that it uses the interface over which the nodes have met: the one
+    that has this `address`.
 
     Left alone, gloo takes the address that the machine's own name stands for, which on many systems is 127.0.1.1.
     """
-    if interface is None:
-        return {}
-    wanted = {NCCL: f"={interface}", GLOO: interface}
-    return {name: value for name, value in wanted.items() if not environment.get(name)}
+    for name, held in interfaces.items():
+        if address in map(plain_address, held):
+            wanted = {NCCL: f"={name}", GLOO: name}
+            return {variable: value for variable, value in wanted.items() if not environment.get(variable)}
+    return {}

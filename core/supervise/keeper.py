@@ -13,7 +13,7 @@ from pathlib import Path
 from trainwiz.core.diagnosis.sources import kernel_oom_kills, killed_since
 from trainwiz.core.errors import EXIT_TRAINING_FAILED, os_reason
 from trainwiz.core.language import mark, tr
-from trainwiz.core.launch.actions import StopWindowReader, renew_window
+from trainwiz.core.launch.actions import renew_window
 from trainwiz.core.lines import Seldom
 from trainwiz.core.run.folder import FolderPlace, RunFolder, write_in_place
 from trainwiz.core.run.lost import identify
@@ -66,7 +66,6 @@ class Keeper:
         self.launcher: subprocess.Popen[bytes] | None = None
         """None before the first attempt, and between two."""
         self.launcher_exit_code: int | None = None
-        self._window = StopWindowReader(run)
         self._guard: Guard | None = None
         self._place = FolderPlace(run.path)
         self._retrying = Retrying(run, order)
@@ -211,7 +210,7 @@ class Keeper:
                 take_engine(self.state, self.run)
             if self.state.status == "starting" and self._begun():
                 self.state.status = "running"
-            renew_window(self.state, self._window)
+            renew_window(self.run, self.state)
         self._write()
 
     def _begun(self) -> bool:

@@ -5,13 +5,13 @@ memory. Nothing is evaluated or saved. The first process writes FOLDER/probe.jso
 
     ready     the first step begins
     warm      seconds, step, micro_batch: a step on the longest batch
-    memory    allocated_bytes, reserved_bytes, used_bytes, rss_bytes, each of the fullest process
-    loading   seconds: in which one process makes one micro-batch of the data
+    memory    peak_allocated_bytes, peak_reserved_bytes, device_used_bytes, host_rss_bytes, each of the fullest process
+    loading   loading_s: in which one process makes one micro-batch of the data
     step      step, seconds (of a step of the plan), own_s (of them the thread had a core; not on a GPU), tokens (over all
               processes), micro_batch
     short     step, seconds: of the last step of an epoch, which has fewer micro-batches
     trial     micro_batch, fits, seconds, allocated_bytes
-    largest   micro_batch, why, fails
+    largest   micro_batch, why, fails: so far
     rows      rows, why: what the batches are made from, where it is not what was asked for
     end       all was done
 """
@@ -73,13 +73,13 @@ def device_used_bytes() -> int | None:
 
 
 def memory_figures(device: torch.device) -> dict[str, int | None]:
-    """allocated_bytes, reserved_bytes and used_bytes of the GPU (None without one), rss_bytes, each of the fullest process."""
+    """As a Measurement has them, those of the GPU None without one; each of the fullest process."""
     cuda = device.type == "cuda"
     own = {
-        "allocated_bytes": torch.cuda.max_memory_allocated() if cuda else None,
-        "reserved_bytes": torch.cuda.max_memory_reserved() if cuda else None,
-        "used_bytes": device_used_bytes() if cuda else None,
-        "rss_bytes": peak_rss_bytes(),
+        "peak_allocated_bytes": torch.cuda.max_memory_allocated() if cuda else None,
+        "peak_reserved_bytes": torch.cuda.max_memory_reserved() if cuda else None,
+        "device_used_bytes": device_used_bytes() if cuda else None,
+        "host_rss_bytes": peak_rss_bytes(),
     }
     every: list[dict[str, int | None]] = gather_object([own])
     values = {name: [value for one in every if (value := one[name]) is not None] for name in own}
@@ -293,6 +293,8 @@ def search_largest(trainer: ProbeTrainer, order: ProbeOrder, answers: Answers, t
         if any_process(trainer.accelerator, too_late):
             why = why or tr("the time limit was reached")
             break
+        # The last word where the time ends within the trial.
+        answers.say("largest", micro_batch=fits, why=tr("the time limit was reached"), fails=fails)
         started = time.perf_counter()
         fitted = _fits(trainer, wanted, min(ROUND, order.accumulation))
         trial_s = time.perf_counter() - started
@@ -362,7 +364,7 @@ def run_probe(folder: Path) -> None:
     finally:
         trainer.shield.over()
     if not order.in_turns and (seconds := loading_s(trainer, parts, order.ends_s)) is not None:
-        answers.say("loading", seconds=seconds)
+        answers.say("loading", loading_s=seconds)
     if order.search:
         rounds = min(ROUND, order.accumulation)
         search_largest(trainer, order, answers, clock.last_s / args.gradient_accumulation_steps * rounds)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trainwiz.core.errors import CannotRunError, Finding
 from trainwiz.core.history.measurement import history_path, load
 from trainwiz.core.history.run import Benchmark
 from trainwiz.core.launch import alternatives as turns
@@ -34,7 +35,7 @@ EAGER, _ = ALTERNATIVES = tuple(
 MEASURED = measurement(
     tokens_per_step=1000.0, host_rss_bytes=3 * GIB, largest_micro_batch=64, largest_note="the time limit was reached"
 )
-PLAIN = ProbeResult(MEASURED, "data", "", True, ({"micro_batch": 16, "fits": True},), True, "", 31.4)
+PLAIN = ProbeResult(MEASURED, "data", "", ({"micro_batch": 16, "fits": True},), True, "", 31.4)
 ON_A_GPU = measurement(
     peak_allocated_bytes=5 * GIB, peak_reserved_bytes=6 * GIB, device_used_bytes=7 * GIB, world_size=2
 )
@@ -91,46 +92,43 @@ def test_the_median_of_the_turns_with_its_range_decides(pairs: list[tuple[float,
     assert words in turns_words(judged(EAGER, pairs))
 
 
-def test_what_is_not_compared_says_why() -> None:
-    full = plan(real(machine(gpu=None)), config("esm2-8m", batch__sequence_length=1024, engine__precision="fp32"))
-    full = replace(full, machine=replace(full.machine, ram_available_bytes=int(1.2 * full.memory.host_ram_bytes)))
-    notes = {one.key: one.note for one in alternatives_of(full)}
-    assert notes["engine.precision"] == "you chose fp32" and notes["engine.attention"].startswith("it may need")
-    packed = alternatives_of(plan(real(machine(gpu=None)), config("esm2-8m", data__packing=True)))
-    assert {one.key for one in packed if "packed rows" in one.note} == {"engine.attention", "engine.compile"}
+def test_what_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    def notes(**changes: Any) -> dict[str, str]:
+        made = plan(real(machine(gpu=None)), config("esm2-8m", **changes))
+        return {one.key: one.note for one in alternatives_of(made)}
+
+    assert notes() == {"engine.optimizer": "", "engine.compile": ""}, "sdpa is what it has, the other needs a GPU"
+    chosen = notes(engine__optimizer="adamw_torch", engine__attention="eager", data__packing=True)
+    assert chosen == {"engine.attention": "you chose eager", "engine.optimizer": "you chose adamw_torch"}
 
 
 class FakeProbe:
     """Steps of 1 s with the plan's own attention, of 2 s with another; FlashAttention does not load."""
 
-    def __init__(self, plan: Plan, data: object) -> None:
-        self._attention = plan.config.engine.attention
-        self._lines: list[dict[str, Any]] = [{"event": "ready"}]
-        self.problem = "no flash-attn" if self._attention == "flash_attention_2" else ""
+    def __init__(self, plan: Plan, data: object, seconds: float, *, in_turns: bool) -> None:
+        attention = plan.config.engine.attention
+        self.step_s = 1.0 if attention == "sdpa" else 2.0
+        self.problem = "no flash-attn" if attention == "flash_attention_2" else ""
 
     def __enter__(self) -> FakeProbe:
         return self
 
     def __exit__(self, *error: object) -> None: ...
 
-    def begin_in_turns(self, ends_s: float) -> None: ...
-
-    def allow(self, steps: int) -> None:
-        line = {"event": "step", "seconds": 1.0 if self._attention == "sdpa" else 2.0}
-        self._lines += [line] * (steps + 1 - len(self._lines))
-
-    def look(self) -> list[dict[str, Any]]:
-        return [] if self.problem else self._lines
+    def take(self, steps: int) -> float:
+        if self.problem:
+            raise CannotRunError(Finding("probe_failed", "error", "bench", self.problem))
+        return steps * self.step_s
 
 
 @each("together", [True, False])
 def test_turns_go_on_side_by_side_or_one_after_the_other(together: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "alternatives_of", lambda plan: ALTERNATIVES)
-    monkeypatch.setattr(turns, "_fit_together", lambda plan, one: together)
+    monkeypatch.setattr(turns, "_fit_together", lambda plan: together)
     monkeypatch.setattr(turns, "Probe", FakeProbe)
     made = plan(real(machine(gpu=None)), config("esm2-8m"))
     eager, flash = turns.compare(made, None, 60.0, lambda words: None)
-    assert (eager.gain, eager.step_s, eager.verdict) == (0.5, 1.0, "slower") and eager.turns > 5
+    assert (eager.gain, eager.step_s, eager.verdict, eager.turns) == (0.5, 1.0, "slower", 20)
     assert (flash.verdict, flash.note) == ("failed", "no flash-attn")
 
 
@@ -138,7 +136,7 @@ def test_turns_go_on_side_by_side_or_one_after_the_other(together: bool, monkeyp
 def test_a_real_comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(turns, "alternatives_of", lambda plan: ALTERNATIVES[:1])
     monkeypatch.setattr(turns, "MOST_TURNS", 2)
-    monkeypatch.setattr(turns, "_fit_together", lambda plan, one: True)
+    monkeypatch.setattr(turns, "_fit_together", lambda plan: True)
     rows = tmp_path / "rows.jsonl"
     rows.write_text("".join(f'{{"sequence": "{"MKVLAGTE" * (1 + row % 3)}"}}\n' for row in range(21)))
     sizes = ["--micro-batch", "4", "--length", "32", "--set", "batch.target_samples=8"]

@@ -110,8 +110,7 @@ class Turn:
         probes.callback(self._end.close)
         try:
             self.plan = plan.result()
-            self._probe = self._end.enter_context(Probe(self.plan, None, search=False))
-            self._probe.begin_in_turns(time.monotonic() + LONGEST_S)
+            self._probe = self._end.enter_context(Probe(self.plan, None, LONGEST_S, in_turns=True))
         except TrainwizError as error:
             self.plan, self.row["problem"] = None, _said(error)
 
@@ -159,7 +158,7 @@ def _figures(result: ProbeResult) -> dict[str, Any]:
     return {
         "accumulation": measured.accumulation,
         "measured_micro_batch": measured.micro_batch,
-        "problem": "" if result.planned_fits else "the micro-batch of the cell does not fit",
+        "problem": "",
         "torch": measured.versions.get("torch", ""),
         "allocated_bytes": measured.peak_allocated_bytes,
         "reserved_bytes": measured.peak_reserved_bytes,

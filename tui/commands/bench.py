@@ -148,7 +148,6 @@ def _say_compared(plan: Plan, compared: Sequence[Turns], *, as_json: bool) -> No
 TITLES = {
     "engine.attention": mark("Attention"),
     "engine.optimizer": mark("Optimizer"),
-    "engine.precision": mark("Precision"),
     "engine.compile": mark("Compile"),
 }
 

@@ -156,16 +156,16 @@ def change(run: RunFolder, **changes: Any) -> None:
 def test_files_without_the_batch_stay_and_so_does_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = prepared(tmp_path / "one", monkeypatch, engine__strategy="zero2", engine__processes=2)
     before = texts(run)
-    prepare_again(run)
+    again = prepare_again(run)
     assert texts(run) == before and not (run.path / "attempts").exists(), "without a change all stays as prepared"
-    planned = setup_of(read_run_config(run))
+    planned = setup_of(again)
     run.file("launch.sh").chmod(0o644)
     change(run, **HALF)
-    prepare_again(run)
+    again = prepare_again(run)
     assert texts(run) == before
     assert json.loads(before["deepspeed.json"])["train_micro_batch_size_per_gpu"] == "auto"
     # What the keeper takes for the next attempt's setup is what its configuration says.
-    assert planned is not None and setup_of(changed_config(run)) == planned.changed(HALF)
+    assert planned is not None and setup_of(again) == planned.changed(HALF)
     assert run.file("launch.sh").stat().st_mode & 0o111
     # The plan's own word stays.
     assert yaml.safe_load(run.run_yaml.read_text())["batch"]["micro_batch_size"] == 6

@@ -7,15 +7,16 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 from trainwiz.core.config import RunConfig
+from trainwiz.core.nodes import handshake
 from trainwiz.core.nodes.address import Address, NodeProblem
-from trainwiz.core.nodes.handshake import Channel, ChannelClosed, Handshake, data_of, introduce
-from trainwiz.core.nodes.meeting import GREETING_S, MOST_GREETINGS, Meeting, Member, attend, start_together
+from trainwiz.core.nodes.handshake import Channel, ChannelClosed, Handshake
+from trainwiz.core.nodes.meeting import MOST_GREETINGS, Meeting, attend
 
 from tests.each import each
 from tests.fakes.ports import free_port_pair
@@ -41,29 +42,32 @@ def nothing() -> None:
     """Nobody asks for a stop."""
 
 
-def host(folder: Path, address: Address, nodes: int, patience_s: float = 100.0, data: Any = None) -> list[Member]:
-    members = Meeting(folder, introduce(0, nodes, 1, data), address).gather(patience_s, nothing)
-    start_together(members, ARGUMENTS)
-    return members
+def introduce(node: int, nodes: int, processes: int = 1, data: Any = None, torch: str = "2.9") -> Handshake:
+    counts = {"nodes": nodes, "processes": processes}
+    return Handshake(node, "box", {"processes": counts, "engine": {"torch": torch}, "data": data or {}})
+
+
+def host(folder: Path, address: Address, nodes: int, patience_s: float = 100.0, data: Any = None) -> list[Channel]:
+    meeting = Meeting(folder, introduce(0, nodes, 1, data), address, nodes)
+    return meeting.gather(patience_s, nothing, ARGUMENTS)
 
 
 def meet(
-    folder: Path, address: Address, guests: list[Handshake], *, theirs: Path | None = None, s: float = 100.0,
-    data: Any = None, nodes: int | None = None,
-) -> tuple[Future[list[Member]], list[Future[tuple[Channel, list[str]]]]]:  # fmt: skip
-    """Futures of node 0 and of the guests, all of them done; `theirs`: the folder that the guests see."""
+    folder: Path, address: Address, guests: list[Handshake], nodes: int
+) -> tuple[Future[list[Channel]], list[Future[tuple[Channel, list[str]]]]]:
+    """Futures of node 0 and of the guests, all of them done."""
     with ThreadPoolExecutor(len(guests) + 1) as pool:
-        first = pool.submit(host, folder, address, nodes or guests[0].nodes, s, data)
-        others = [pool.submit(attend, theirs or folder, guest, address, s, nothing) for guest in guests]
+        first = pool.submit(host, folder, address, nodes, data=DATA)
+        others = [pool.submit(attend, folder, guest, address, 100.0, nothing) for guest in guests]
     return first, others
 
 
 def test_all_start_together_with_the_arguments_of_node_0(tmp_path: Path, address: Address) -> None:
     # Data that is alike but for its time and place is the same.
     copy = {SOURCE: {**DATA[SOURCE], "changed_s": 2.0, "name": "/elsewhere/x.txt"}}
-    first, others = meet(tmp_path, address, [introduce(2, 3, 1, DATA), introduce(1, 3, 1, copy)], data=DATA)
+    first, others = meet(tmp_path, address, [introduce(2, 3, 1, DATA), introduce(1, 3, 1, copy)], 3)
     members = first.result()
-    assert [member.who.node for member in members] == [1, 2]
+    assert [member.node for member in members] == [1, 2]
     assert [one.result()[1] for one in others] == [ARGUMENTS] * 2
     assert not (tmp_path / ".meeting").exists()
     for one in others:
@@ -71,41 +75,39 @@ def test_all_start_together_with_the_arguments_of_node_0(tmp_path: Path, address
     for member in members:
         with pytest.raises(ChannelClosed):
             while True:  # What a slow machine had to say before is heard first.
-                member.channel.receive(wait_s=30.0)
+                member.receive(wait_s=30.0)
 
 
 def test_who_does_not_come_and_a_node_0_that_is_not_there_are_named_in_time(tmp_path: Path, address: Address) -> None:
-    began = time.monotonic()
     with pytest.raises(NodeProblem, match=r"Node 1, 2 of 3 did not connect within 1 s") as caught:
         host(tmp_path, address, 3, patience_s=1.0)
-    assert 0.7 < time.monotonic() - began < 60
     assert caught.value.code == "node_missing" and f"port {address.meeting_port}" in caught.value.message
+    assert f"all nodes need the run folder {tmp_path}" in caught.value.message
     with pytest.raises(NodeProblem, match=r"was unreachable at 127\.0\.0\.1") as caught:
-        attend(tmp_path, introduce(1, 2, 1), address, 0.3, nothing)
+        attend(tmp_path, introduce(1, 2), address, 0.3, nothing)
     assert caught.value.code == "node_missing" and "Connection refused" in caught.value.message
 
 
 @each("taken", ["rendezvous", "meeting"])
 def test_a_port_in_use_is_named(tmp_path: Path, address: Address, taken: str) -> None:
     port = address.port if taken == "rendezvous" else address.meeting_port
-    with socket.create_server(("", port)), pytest.raises(NodeProblem, match=f"Port {port} of node 0") as caught:
-        Meeting(tmp_path, introduce(0, 2, 1), address)
+    with (
+        socket.create_server(("", port)),
+        pytest.raises(NodeProblem, match=f"cannot listen on .*, port {port}") as caught,
+    ):
+        Meeting(tmp_path, introduce(0, 2), address, 2)
     assert caught.value.code == "port_in_use"
 
 
 @each(("changes", "said"), [
-    ({}, "Two machines claim to be node 1"), ({"nodes": 3}, "node 1 of 3; this run has 2"), ({"node": 2}, "node 2 of 2"),
-    ({"processes": 4}, "starts 4 processes, but node 0 starts 1"), ({"versions": {"torch": "1.0"}}, "torch 1.0 ≠"),
-    ({"data": {SOURCE: None}}, f"{SOURCE} is missing on one of them"),
+    ({}, "Two machines claim to be node 1"), ({"nodes": 3}, "nodes: 2 → 3"), ({"processes": 4}, "processes: 1 → 4"),
+    ({"torch": "1.0"}, "torch: 2.9 → 1.0"), ({"data": {SOURCE: {"files": 2, "bytes": 9}}}, "9 bytes → 2 file(s)"),
     ({"data": {SOURCE: {**DATA[SOURCE], "sample": "0"}}}, "the same size with different content"),
-    ({"data": {SOURCE: {**DATA[SOURCE], "files": 2}}}, "1 file(s), 9 bytes → 2 file(s)"),
 ])  # fmt: skip
 def test_a_node_that_does_not_fit_ends_it_for_both(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
     address = Address("127.0.0.1", free_port_pair())
-    guests = [replace(introduce(1, 2, 1, DATA), **changes)]
-    if not changes:
-        guests = [introduce(1, 3, 1, DATA)] * 2
-    first, others = meet(tmp_path, address, guests, data=DATA, nodes=len(guests) + 1)
+    guests = [introduce(1, **{"nodes": 2, "data": DATA, **changes})] if changes else [introduce(1, 3, 1, DATA)] * 2
+    first, others = meet(tmp_path, address, guests, len(guests) + 1)
     for future in (first, *others):
         with pytest.raises(NodeProblem) as caught:
             future.result()
@@ -117,22 +119,18 @@ def test_the_data_as_a_machine_finds_it(tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_text("something")
     sources = [{"name": "x.txt"}, {"name": "gone.txt"}, {"name": "owner/not-fetched-yet"}]
     config = RunConfig.model_validate({"task": "causal-lm", "model": {"name": "m"}, "data": {"sources": sources}})
-    found = data_of(config, tmp_path)
+    found = handshake.introduce(1, config, tmp_path).facts["data"]
     assert found["data.sources.0"]["bytes"] == 9
-    assert found["data.sources.1"] is None
-    assert "data.sources.2" not in found
+    assert "data.sources.1" not in found and "data.sources.2" not in found
 
 
 def test_a_folder_that_is_not_shared(tmp_path: Path, address: Address, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainwiz.core.nodes.meeting.GREETING_S", 2.0)
-    mine, other = tmp_path / "a", tmp_path / "b"
-    mine.mkdir()
-    other.mkdir()
-    first, others = meet(mine, address, [introduce(1, 2, 1)], theirs=other, s=3.0)
-    with pytest.raises(NodeProblem, match=f"all nodes need the run folder {mine}"):
-        first.result()
-    with pytest.raises(NodeProblem, match=f"did not prove that it is node 0 .* need the run folder {other}"):
-        others[0].result()
+    monkeypatch.setattr("trainwiz.core.nodes.handshake.GREETING_S", 0.3)
+    with (
+        waiting_host(tmp_path, address),
+        pytest.raises(NodeProblem, match=f"is node 0 .* need the run folder {tmp_path}/b"),
+    ):
+        attend(tmp_path / "b", introduce(1, 2), address, 2.0, nothing)
 
 
 def leave_after(looks: int) -> Callable[[], None]:
@@ -146,23 +144,44 @@ def leave_after(looks: int) -> Callable[[], None]:
     return look
 
 
+@contextmanager
+def waiting_host(folder: Path, address: Address) -> Iterator[None]:
+    """Node 0 of two, which waits for as long as that, and for nothing else."""
+    over = threading.Event()
+
+    def look() -> None:
+        if over.is_set():
+            raise InterruptedError
+
+    meeting = Meeting(folder, introduce(0, 2), address, 2)
+    with ThreadPoolExecutor(1) as pool:
+        host = pool.submit(meeting.gather, 1000.0, look, [])
+        try:
+            yield
+            assert not host.done()
+        finally:
+            over.set()
+        with pytest.raises(InterruptedError):
+            host.result()
+
+
 def test_a_stop_ends_the_waiting(tmp_path: Path, address: Address) -> None:
     with pytest.raises(InterruptedError):
-        Meeting(tmp_path, introduce(0, 2, 1), address).gather(20.0, leave_after(0))
+        Meeting(tmp_path, introduce(0, 2), address, 2).gather(20.0, leave_after(0), [])
     with pytest.raises(InterruptedError):
-        attend(tmp_path, introduce(1, 2, 1), address, 20.0, leave_after(0))
+        attend(tmp_path, introduce(1, 2), address, 20.0, leave_after(0))
     # The port is free again.
-    Meeting(tmp_path, introduce(0, 2, 1), address)
+    Meeting(tmp_path, introduce(0, 2), address, 2)
 
 
 def test_a_node_that_leaves_before_the_start_may_come_again(tmp_path: Path, address: Address) -> None:
     with ThreadPoolExecutor(3) as pool:
         first = pool.submit(host, tmp_path, address, 3)
-        early = pool.submit(attend, tmp_path, introduce(1, 3, 1), address, 20.0, leave_after(5))
+        early = pool.submit(attend, tmp_path, introduce(1, 3), address, 20.0, leave_after(5))
         with pytest.raises(InterruptedError):
             early.result()
         again = [pool.submit(attend, tmp_path, introduce(node, 3, 1), address, 100.0, nothing) for node in (1, 2)]
-        assert [member.who.node for member in first.result()] == [1, 2]
+        assert [member.node for member in first.result()] == [1, 2]
         assert all(one.result()[1] for one in again)
 
 
@@ -174,7 +193,7 @@ def test_silence_is_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
         other.beat()
         assert one.receive(wait_s=1.0) == []
         time.sleep(0.5)
-        with pytest.raises(ChannelClosed, match="no message for 1 s"):
+        with pytest.raises(ChannelClosed, match=r"no message for \d+ s"):
             one.receive()
         other.close()
         one.close()
@@ -183,7 +202,7 @@ def test_silence_is_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
 # Strangers on the port.
 
 
-GREETING = (json.dumps({"kind": "hello", **asdict(introduce(1, 2, 1)), "versions": {"torch": "0"}}) + "\n").encode()
+GREETING = (json.dumps({"kind": "hello", **asdict(introduce(1, 2, torch="0"))}) + "\n").encode()
 
 
 def prove_wrongly(connection: socket.socket) -> None:
@@ -220,7 +239,9 @@ STRANGERS: dict[str, Callable[[socket.socket], object]] = {
 
 
 @each("kind", STRANGERS)
-def test_a_stranger_changes_nothing(tmp_path: Path, kind: str) -> None:
+def test_a_stranger_changes_nothing(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Whom nobody drops would be waited for longer than the worker has patience.
+    monkeypatch.setattr("trainwiz.core.nodes.handshake.GREETING_S", 1000.0)
     address = Address("127.0.0.1", free_port_pair())
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(host, tmp_path, address, 2)
@@ -229,11 +250,8 @@ def test_a_stranger_changes_nothing(tmp_path: Path, kind: str) -> None:
         for stranger in strangers:
             with suppress(OSError):
                 STRANGERS[kind](stranger)
-        time.sleep(0.1)
-        began = time.monotonic()
-        _, arguments = pool.submit(attend, tmp_path, introduce(1, 2, 1), address, 100.0, nothing).result()
+        _, arguments = pool.submit(attend, tmp_path, introduce(1, 2), address, 100.0, nothing).result()
         first.result()
-    assert time.monotonic() - began < GREETING_S
     assert arguments == ARGUMENTS
     for stranger in strangers:
         heard = all_that_came(stranger)
@@ -244,20 +262,16 @@ def test_a_replay_and_silence_prove_nothing(tmp_path: Path, address: Address, mo
     """All that a true worker sent is sent again to the next meeting."""
     with relayed(address) as (relay, sent), ThreadPoolExecutor(2) as pool:
         first = pool.submit(host, tmp_path, address, 2)
-        channel, _ = pool.submit(attend, tmp_path, introduce(1, 2, 1), relay, 100.0, nothing).result()
+        channel, _ = pool.submit(attend, tmp_path, introduce(1, 2), relay, 100.0, nothing).result()
         first.result()
         channel.close()
     assert b"hello" in b"".join(sent)
-    monkeypatch.setattr("trainwiz.core.nodes.meeting.GREETING_S", 0.5)
-    with ThreadPoolExecutor(1) as pool:
-        again = pool.submit(host, tmp_path, address, 2, 3.0)
+    monkeypatch.setattr("trainwiz.core.nodes.handshake.GREETING_S", 0.5)
+    with waiting_host(tmp_path, address):
         replay, silent = connected(address), connected(address)
         replay.sendall(b"".join(sent))
         assert set(all_that_came(replay)) <= {"nonce"}
         assert all_that_came(silent) == []
-        assert not again.done()
-        with pytest.raises(NodeProblem, match="Node 1 of 2 did not connect"):
-            again.result()
 
 
 def test_a_false_node_0_starts_nothing_and_hears_nothing(tmp_path: Path, address: Address) -> None:
@@ -265,7 +279,7 @@ def test_a_false_node_0_starts_nothing_and_hears_nothing(tmp_path: Path, address
     heard: list[bytes] = []
     with socket.create_server(("127.0.0.1", address.meeting_port)) as server, ThreadPoolExecutor(2) as pool:
         (tmp_path / ".meeting").write_text("1" * 64)
-        worker = pool.submit(attend, tmp_path, introduce(1, 2, 1), address, 100.0, nothing)
+        worker = pool.submit(attend, tmp_path, introduce(1, 2), address, 100.0, nothing)
         for answer in (b'{"kind": "nonce", "nonce": "0"}\n', b""):
             connection, _ = server.accept()
             connection.sendall(answer + b'{"kind": "proof"}\n{"kind": "go", "arguments": ["--evil"]}\n')
@@ -282,15 +296,22 @@ def test_a_false_node_0_starts_nothing_and_hears_nothing(tmp_path: Path, address
     assert b"torch" not in b"".join(heard)
 
 
-def test_what_is_changed_on_the_way_is_not_done(tmp_path: Path, address: Address) -> None:
+def test_what_is_changed_on_the_way_is_not_done(
+    tmp_path: Path, address: Address, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Somebody between the two lets them prove who they are, and then puts arguments of his own into the start."""
+
+    def noticed() -> None:
+        if "received a line that is not from this run" in capsys.readouterr().out:
+            raise InterruptedError
+
     with (
         relayed(address, lambda data: data.replace(b"checkpoint-5", b"checkpoint-6")) as (relay, _),
         ThreadPoolExecutor(2) as pool,
     ):
-        pool.submit(host, tmp_path, address, 2, 1.0)
-        with pytest.raises(NodeProblem, match=r"did not prove|a line came that is not of this run"):
-            attend(tmp_path, introduce(1, 2, 1), relay, 1.0, nothing)
+        pool.submit(host, tmp_path, address, 2)
+        with pytest.raises(InterruptedError):
+            attend(tmp_path, introduce(1, 2), relay, 100.0, noticed)
 
 
 def test_node_0_listens_where_it_was_told_to(tmp_path: Path, address: Address) -> None:
@@ -303,8 +324,8 @@ def test_node_0_listens_where_it_was_told_to(tmp_path: Path, address: Address) -
             socket.create_connection(("127.0.0.2", address.meeting_port), 1.0)
         with pytest.raises(NodeProblem):
             first.result()
-    with pytest.raises(NodeProblem, match=r"cannot listen on 192\.0\.2\.1: .* Use an address of node 0 itself"):
-        Meeting(tmp_path, introduce(0, 2, 1), Address("192.0.2.1", address.port))
+    with pytest.raises(NodeProblem, match=r"cannot listen on 192\.0\.2\.1, .* Use an address of node 0 itself"):
+        Meeting(tmp_path, introduce(0, 2), Address("192.0.2.1", address.port), 2)
 
 
 def connected(address: Address) -> socket.socket:

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.errors import UsageError
-from trainwiz.core.nodes.address import Address, interface_of, network_variables, parse_address
-from trainwiz.core.nodes.handshake import introduce
-from trainwiz.core.nodes.node import last_words_of
+from trainwiz.core.nodes.address import Address, network_variables, parse_address, plain_address
+from trainwiz.core.nodes.node import WorkerNode
 from trainwiz.core.run.folder import RunFolder
 
+from tests.core.training.runs import tiny_config
 from tests.each import each
 
 
@@ -17,11 +17,11 @@ from tests.each import each
 def test_a_kill_is_at_first_a_lost_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counted: int | None) -> None:
     """In a container without the counter too: the run goes on by itself after a lost node, not after lack of RAM."""
     monkeypatch.setattr("trainwiz.core.nodes.node.killed_since", lambda before: counted)
-    log = tmp_path / "train.log"
-    write = last_words_of(RunFolder(tmp_path), introduce(1, 2, 1), log)
+    node = WorkerNode(RunFolder(tmp_path), tiny_config(engine__nodes=2), 1, Address("127.0.0.1"))
+    node.log.parent.mkdir(parents=True)
     cause = "  exitcode  : -9 (pid: 4711)\n  traceback : Signal 9 (SIGKILL) received by PID 4711\n"
-    log.write_text(f"FAILED\nRoot Cause (first observed failure):\n[0]:\n  rank      : 1 (local_rank: 0)\n{cause}")
-    write(1)
+    node.log.write_text(f"FAILED\nRoot Cause (first observed failure):\n[0]:\n  rank      : 1 (local_rank: 0)\n{cause}")
+    node.last_words(1)
     said = json.loads((tmp_path / "failure-rank1-node.json").read_text())
     assert [finding["code"] for finding in said["findings"]] == ["node_lost"]
     assert said["message"].startswith("On node 1 (") and "SIGKILL" in said["message"]
@@ -40,8 +40,8 @@ def test_addresses() -> None:
 
 def test_the_interface_of_a_connection_is_used_where_the_user_has_set_none() -> None:
     here = {"lo": ["127.0.0.1", "::1"], "eth0": ["10.0.0.5"], "eth1": ["10.1.0.5", "fe80::1%eth1"]}
-    found = {place: interface_of(place, here) for place in ("::ffff:10.1.0.5", "fe80::1%eth1", "10.9.9.9")}
-    assert found == {"::ffff:10.1.0.5": "eth1", "fe80::1%eth1": "eth1", "10.9.9.9": None}
-    assert network_variables({}, "eth0") == {"NCCL_SOCKET_IFNAME": "=eth0", "GLOO_SOCKET_IFNAME": "eth0"}
-    assert network_variables({"GLOO_SOCKET_IFNAME": "eth1"}, "eth0") == {"NCCL_SOCKET_IFNAME": "=eth0"}
-    assert network_variables({}, None) == {}
+    both = {"NCCL_SOCKET_IFNAME": "=eth1", "GLOO_SOCKET_IFNAME": "eth1"}
+    for place in ("::ffff:10.1.0.5", "fe80::1%eth1"):
+        assert network_variables({}, plain_address(place), here) == both
+    assert network_variables({"GLOO_SOCKET_IFNAME": "eth0"}, "10.1.0.5", here) == {"NCCL_SOCKET_IFNAME": "=eth1"}
+    assert network_variables({}, "10.9.9.9", here) == {}

@@ -32,7 +32,7 @@ def to_the_end(two: TwoNodes) -> Path:
     assert (two.end_of(0, GONE_S), two.end_of(1, GONE_S)) == (0, 0), two.text(0) + two.text(1) + two.log()
     log = two.log()
     assert "the nodes connected over this interface" in log
-    assert f": {two.folder}/launch.sh --node 1 --main " in log
+    assert f": trainwiz export {two.folder} --script --main " in log
     assert (two.folder / "nodes" / "1" / "train.log").exists()
     assert not list(two.folder.glob("failure-*"))
     return two.folder

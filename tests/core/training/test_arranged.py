@@ -10,7 +10,7 @@ import pytest
 import torch
 from trainwiz.core.config import RunConfig
 from trainwiz.core.export.training_arguments import training_arguments
-from trainwiz.core.launch.start import changed_config, prepare_again, setup_of
+from trainwiz.core.launch.start import prepare_again, setup_of
 from trainwiz.core.run.attempts import Recovery, write_recoveries
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.supervise.attempt import put_away_last_attempt
@@ -116,8 +116,7 @@ def test_every_step_sees_what_it_would_have_seen(tmp_path: Path, monkeypatch: py
     put_away_last_attempt(run, 1)
     write_recoveries(run, [Recovery(2, "cuda_oom", SAVED, 0.0, retry.changes)])
     monkeypatch.chdir(folder)
-    prepare_again(run)
-    now = changed_config(run)
+    now = prepare_again(run)
     assert now.batch.micro_batch_size == SMALLER
     train(folder, now, "--resume", f"checkpoint-{SAVED}", recording=True)
 
