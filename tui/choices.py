@@ -62,7 +62,7 @@ class Choices:
 
 
 def parse_choices(values: Mapping[str, Any]) -> Choices:
-    """`values` maps option names to what typer read: text, flags, None where absent."""
+    """`values` maps names of options to what was typed: text, or whether of a flag."""
     given = {name: value for name, value in values.items() if is_given(BY_NAME[name], value)}
     findings: list[Finding] = []
     parsed: dict[str, Any] = {}
@@ -225,7 +225,7 @@ def wrong(flag: str, message: str) -> Finding:
 
 
 def start(values: Mapping[str, Any]) -> int:
-    """`values` are the choices as typer read them; returns the exit code."""
+    """`values` are the choices as they were typed; returns the exit code."""
     choices = parse_choices(values)
     if choices.headless:
         from trainwiz.tui.headless.run import run_headless

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 from trainwiz.core.config.setting import Setting
@@ -62,9 +62,17 @@ class Option(NamedTuple):
     def name(self) -> str:
         return self.flag.removeprefix("--").replace("-", "_")
 
+    bare: str = ""
+    """The value where none follows."""
+    follows = ""
+
     @property
     def is_flag(self) -> bool:
         return self.kind in ("flag", "switch")
+
+    @property
+    def is_list(self) -> bool:
+        return self.kind == "repeated"
 
     @property
     def synopsis(self) -> str:
@@ -102,6 +110,7 @@ OPTIONS: tuple[Option, ...] = (
         mark("Resume the run in --output-dir from CHECKPOINT; auto: the newest."),
         "[auto|CHECKPOINT]",
         command="run",
+        bare="auto",
     ),
     Option("--dry-run", "run", "flag", mark("Write the run folder without starting the run."), command="run"),
     Option("--detach", "run", "flag", mark("Start, print the run folder and exit."), command="run"),
@@ -243,14 +252,14 @@ DATA_OPTIONS = taking(f"--profile --model --task --length --chat-template --set 
 def help_for(options: tuple[Option, ...]) -> str:
     lines: list[str] = []
     for group, title in TITLES.items():
-        entries = [line for one in options if one.group == group for line in help_lines(one.synopsis, tr(one.help))]
+        entries = lines_of((one.synopsis, one.help) for one in options if one.group == group)
         lines += ["", tr("{title}:", title=tr(title)), *entries] if entries else []
     return "\n".join(lines)
 
 
-def help_lines(left: str, right: str, width: int = 30) -> list[str]:
-    """One entry of a two-column list; a long left side gets a line of its own."""
+def lines_of(entries: Iterable[tuple[str, str]]) -> list[str]:
+    """A list in two columns, the right one translated; a long left side gets a line of its own."""
     # Options and commands are never translated: letters are cells, and the help needs nothing of rich.
-    if len(left) <= width - 2:
-        return [f"  {left:<{width}}{right}"]
-    return [f"  {left}", f"  {' ' * width}{right}"]
+    return [
+        f"  {left:<30}{tr(right)}" if len(left) <= 28 else f"  {left}\n{'':32}{tr(right)}" for left, right in entries
+    ]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from trainwiz.core.defaults import REPLAY_SPEED
 from trainwiz.core.language import mark, tr
-from trainwiz.tui.cli import command_as_one, replay_without_speed
 from trainwiz.tui.options import (
     BENCH_OPTIONS,
     BENCH_USAGE,
@@ -24,7 +24,7 @@ from trainwiz.tui.options import (
     USAGE,
     Option,
     help_for,
-    help_lines,
+    lines_of,
 )
 
 
@@ -35,11 +35,15 @@ class Own(NamedTuple):
     kind: type = str
     default: Any = None
     """Ellipsis: an option that has to be given."""
-    name: str = ""
-    """Of the function's parameter, where it is not that of the option or argument."""
+    parameter: str = ""
+    """Of the function, where it is not that of the option or argument."""
     repeated: bool = False
     least: float | None = None
     most: float | None = None
+    bare: str = ""
+    """The value of an option where none follows."""
+    follows: str = ""
+    """How a word behind the option begins that is its value."""
 
     @property
     def is_option(self) -> bool:
@@ -58,8 +62,21 @@ class Own(NamedTuple):
         return self.is_option and not self.metavar
 
     @property
-    def parameter(self) -> str:
-        return self.name or self.flag.strip("-[].").replace("-", "_").lower()
+    def is_list(self) -> bool:
+        return self.repeated or self.metavar.endswith("...")
+
+    @property
+    def is_required(self) -> bool:
+        return self.default is ... or not (self.is_option or self.synopsis.startswith("["))
+
+    @property
+    def absent(self) -> Any:
+        """Its value where it is not given."""
+        return [] if self.is_list else False if self.is_flag else self.default
+
+    @property
+    def name(self) -> str:
+        return self.parameter or self.flag.strip("-[].").replace("-", "_").lower()
 
 
 class Subcommand(NamedTuple):
@@ -72,8 +89,6 @@ class Subcommand(NamedTuple):
     """Those of a plan that it takes too."""
     usage: str = ""
     """What its help begins with, where that says more than `says`."""
-    rewritten: Callable[[list[str]], list[str]] = list
-    """What becomes of its arguments before they are read."""
 
     @property
     def arguments(self) -> list[Own]:
@@ -84,7 +99,7 @@ class Subcommand(NamedTuple):
         return [one for one in self.own if one.is_option]
 
 
-JSON = Own("--json", "Print JSON instead of text.", name="as_json")
+JSON = Own("--json", "Print JSON instead of text.", parameter="as_json")
 PROFILE = Own("NAME", "Name or file of a profile.")
 RUN = Own("RUN", "Name of a run, the start of its name, or its folder.")
 RUN_YES = Own("--yes", "Do not ask for confirmation.")
@@ -93,7 +108,7 @@ BASE = Own("--base FOLDER", "Base model of the adapter, if it has moved.")
 TO = Own("--to FILE", "Output file; default: print to the terminal.")
 SPEECH = (
     PATH,
-    Own("--prompt TEXT", "Ask this and exit; can be repeated, one turn each.", repeated=True, name="prompts"),
+    Own("--prompt TEXT", "Ask this and exit; can be repeated, one turn each.", repeated=True, parameter="prompts"),
     Own("--compare", "Also ask the base model."),
     Own("--plain", "Continue the text, without a chat template."),
     Own("--system TEXT", "System prompt."),
@@ -133,7 +148,7 @@ COMMANDS: tuple[Subcommand, ...] = (
             Own("--hours H", "How long it may take, in hours."),
             Own("--budget AMOUNT", "What it may cost, such as 5EUR."),
             Own("--per-hour AMOUNT", "Rental price of the machine per hour."),
-            Own("--model NAME", "Only these models; can be repeated.", repeated=True, name="models"),
+            Own("--model NAME", "Only these models; can be repeated.", repeated=True, parameter="models"),
             Own(
                 "--best {largest,fastest,cheapest,uncut}",
                 "Which models come first (default: largest).",
@@ -171,7 +186,7 @@ COMMANDS: tuple[Subcommand, ...] = (
             Own(
                 "[WHAT]",
                 "Run name, folder, metrics file, process ID or gpu:0. Default: what is running, or the list.",
-                name="text",
+                parameter="text",
             ),
             Own("--once", "Print the current state once and exit."),
             JSON,
@@ -180,14 +195,18 @@ COMMANDS: tuple[Subcommand, ...] = (
                 "--every S",
                 "Seconds between readings (default: 1; with --plain: 5).",
                 float,
-                name="interval_s",
+                parameter="interval_s",
                 least=0.1,
                 most=86_400,
             ),
             Own("--readonly", "Read-only: no key changes the run."),
-            Own("--replay SPEED", "Replay a run that has ended, at SPEED times real time (default: 60)."),
+            Own(
+                "--replay SPEED",
+                "Replay a run that has ended, at SPEED times real time (default: 60).",
+                bare=f"{REPLAY_SPEED:g}",
+                follows=r"-?[0-9.]+(e[0-9]+)?x?$",
+            ),
         ),
-        rewritten=replay_without_speed,
     ),
     Subcommand(
         "diagnose",
@@ -204,14 +223,13 @@ COMMANDS: tuple[Subcommand, ...] = (
                 "[FILE...]",
                 "TrainingArguments (Python, YAML, JSON), an accelerate config, a DeepSpeed JSON, a launch script, "
                 "a quoted launch command, or - for stdin. Several are merged.",
-                name="given",
+                parameter="given",
             ),
             Own("--name NAME", "Profile name. Default: from the file name."),
             Own("--replace", "Overwrite your profile of that name."),
             Own("--dry-run", "Show the report without writing a profile."),
             JSON,
         ),
-        rewritten=command_as_one,
     ),
     Subcommand(
         "export",
@@ -234,7 +252,7 @@ COMMANDS: tuple[Subcommand, ...] = (
         "data:run_show",
         "Show a row as tokens, and which of them are trained on.",
         (
-            Own("DATA", "Sample name, file, folder or Hub ID.", name="source"),
+            Own("DATA", "Sample name, file, folder or Hub ID.", parameter="source"),
             Own("--row N", "Row number, from 1 (default: 1).", int, 1, least=1),
         ),
         DATA_OPTIONS,
@@ -295,7 +313,7 @@ COMMANDS: tuple[Subcommand, ...] = (
             Own(
                 "[WORD...]",
                 "Words to search for: GPU, model or task, such as 4090 or lora; default: all profiles.",
-                name="words",
+                parameter="words",
             ),
             Own("--guides", "Also list the profiles that follow the guides exactly."),
             JSON,
@@ -318,7 +336,7 @@ COMMANDS: tuple[Subcommand, ...] = (
         "profiles validate",
         "profiles:run_validate",
         "Check profile files; every error is reported with its file and line.",
-        (Own("[FILE...]", "Files; default: all profiles.", name="files"), JSON),
+        (Own("[FILE...]", "Files; default: all profiles.", parameter="files"), JSON),
     ),
     Subcommand(
         "profiles save",
@@ -335,14 +353,14 @@ COMMANDS: tuple[Subcommand, ...] = (
         "runs list",
         "runs:run_list",
         "List the runs in ./runs, newest first.",
-        (JSON, Own("--all", "Also list runs in other folders.", name="everywhere")),
+        (JSON, Own("--all", "Also list runs in other folders.", parameter="everywhere")),
     ),
     Subcommand("runs show", "runs:run_show", "Show one run: state, progress, settings, how it ended.", (RUN, JSON)),
     Subcommand(
         "runs stop",
         "runs:run_stop",
         "Finish the current step, save a checkpoint and stop.",
-        (Own("RUN...", "One or more runs.", name="runs"), Own("--now", "Stop immediately, without a checkpoint.")),
+        (Own("RUN...", "One or more runs.", parameter="runs"), Own("--now", "Stop immediately, without a checkpoint.")),
     ),
     Subcommand(
         "runs resume",
@@ -373,7 +391,7 @@ COMMANDS: tuple[Subcommand, ...] = (
         "runs compare",
         "runs:run_compare",
         "Show how runs differ in settings and results.",
-        (Own("RUN RUN...", "Two or more runs.", name="runs"), JSON),
+        (Own("RUN RUN...", "Two or more runs.", parameter="runs"), JSON),
     ),
     Subcommand("runs remove", "runs:run_remove", "Delete a run folder, after confirmation.", (RUN, RUN_YES)),
     Subcommand(
@@ -445,40 +463,32 @@ def top_commands() -> dict[str, str]:
 
 
 def below(group: str) -> Iterator[tuple[str, str]]:
-    yield from (
-        (command.words.partition(" ")[2], command.says)
-        for command in COMMANDS
-        if command.words.partition(" ")[0] == group
-    )
+    for command in COMMANDS:
+        name, _, inner = command.words.partition(" ")
+        if name == group:
+            yield inner, command.says
 
 
 # Their help, in the reader's language.
 
 
-def root_help() -> str:
-    commands = [line for name, text in top_commands().items() for line in help_lines(name, tr(text))]
-    common = help_lines("--version", tr("Print the version.")) + help_lines("--help", tr("Print this help."))
-    return "\n".join([tr(USAGE), *commands, help_for(OPTIONS), "", *common, "", tr(EXIT_CODES)])
-
-
-def command_help(command: Subcommand, path: str) -> str:
-    own = [
-        line
-        for one in (*command.arguments, *command.options)
-        for line in help_lines(one.synopsis if one.is_option else one.metavar, tr(one.help))
-    ]
-    if command.usage:
-        own = [line for one in command.options for line in help_lines(one.synopsis, tr(one.help))]
-        return "\n".join([tr(command.usage), "", *own, help_for(command.choices)])
-    usage = " ".join([path, tr("[OPTIONS]"), *(one.synopsis for one in command.arguments)])
-    return "\n".join([tr("Usage: {command}", command=usage), "", tr(command.says), "", *own, *common_lines()])
-
-
-def group_help(group: str, path: str) -> str:
-    lines = [tr("Usage: {command}", command=f"{path} {tr('COMMAND')} ..."), "", tr(GROUPS[group]), ""]
-    lines += [line for name, says in below(group) for line in help_lines(name, tr(says))]
-    return "\n".join([*lines, "", *common_lines()])
-
-
-def common_lines() -> list[str]:
-    return [line for left, right in COMMON for line in help_lines(left, tr(right))]
+def help_of(words: str) -> str:
+    """The help of a command, of a group of them, or (empty) of trainwiz itself."""
+    common = lines_of(COMMON)
+    if not words:
+        more = lines_of([("--version", mark("Print the version.")), ("--help", mark("Print this help."))])
+        return "\n".join(
+            [tr(USAGE), *lines_of(top_commands().items()), help_for(OPTIONS), "", *more, "", tr(EXIT_CODES)]
+        )
+    if words in GROUPS:
+        usage, says, own = [f"trainwiz {words} {tr('COMMAND')} ..."], GROUPS[words], lines_of(below(words))
+        own.append("")
+    else:
+        command = BY_WORDS[words]
+        arguments = lines_of((one.metavar, one.help) for one in command.arguments)
+        options = lines_of((one.synopsis, one.help) for one in command.options)
+        if command.usage:
+            return "\n".join([tr(command.usage), "", *options, help_for(command.choices)])
+        usage = [f"trainwiz {words}", tr("[OPTIONS]"), *(one.synopsis for one in command.arguments)]
+        says, own = command.says, [*arguments, *options]
+    return "\n".join([tr("Usage: {command}", command=" ".join(usage)), "", tr(says), "", *own, *common])

@@ -176,7 +176,7 @@ LIMIT_S = 120.0
 
 
 def run_plan(values: Mapping[str, Any], *, verbose: bool) -> int:
-    """`values` are the choices as typer read them. Errors in the plan are shown and are not an exit code."""
+    """`values` are the choices as they were typed. Errors in the plan are shown and are not an exit code."""
     choices = parse_choices(values)
     plan = best_plan(choices.request, wanted_tier(choices.tier, "full"))
     if choices.json:
