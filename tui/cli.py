@@ -15,8 +15,8 @@ from typing import Any
 from trainwiz.core.errors import UsageError, usage_error
 from trainwiz.core.language import LANGUAGES, chosen_language, tr, use_language
 from trainwiz.core.text import plain_text
-from trainwiz.tui.options import OPTIONS, Option
-from trainwiz.tui.subcommands import BY_WORDS, GROUPS, Own, Subcommand, below, help_of, top_commands
+from trainwiz.tui.options import OPTIONS, Option, off
+from trainwiz.tui.subcommands import BY_WORDS, GROUPS, Subcommand, below, help_of, top_commands
 
 COMPLETE = "_TRAINWIZ_COMPLETE"
 """Set by a shell that wants to know how the words of a command line could go on; its value is the shell."""
@@ -110,7 +110,7 @@ def command_as_one(words: Sequence[str]) -> list[str]:
 def parsed(arguments: Sequence[str]) -> tuple[str, dict[str, Any]]:
     """(the words of the command, empty for trainwiz itself; what it is given, by name). Values of choices stay text, so
     that all wrong ones can be reported together. Raises UsageError for what no command takes."""
-    given, words = read("trainwiz", arguments, (*OPTIONS, Own("--version", ""), HELP), to_command=True)
+    given, words = read("trainwiz", arguments, (*OPTIONS, Option("--version", ""), HELP), to_command=True)
     if not words or "help" in given:
         return "", given
     name, *words = words
@@ -147,21 +147,29 @@ def values_of(command: Subcommand, words: Sequence[str]) -> dict[str, Any]:
     for one in command.own:
         if one.is_required and one.name not in given:
             raise see_help(path, tr("{name} is missing", name=one.flag if one.is_option else one.metavar))
+    numbers = [one for one in command.own if one.kind in ("integer", "number") and one.name in given]
+    if numbers:
+        from trainwiz.tui.choices import read_values
+
+        values, findings = read_values(numbers, given)
+        if findings:
+            raise UsageError(findings)
+        given |= values
     return given
 
 
-HELP = Own("--help", "")
+HELP = Option("--help", "")
 
 
 def read(
-    path: str, words: Sequence[str], parameters: Iterable[Option | Own], *, to_command: bool = False
+    path: str, words: Sequence[str], parameters: Iterable[Option], *, to_command: bool = False
 ) -> tuple[dict[str, Any], list[str]]:
     """(what the options among the words give, by name; the other words); with `to_command` only up to the first of those."""
-    options: dict[str, tuple[Option | Own, bool]] = {}
+    options: dict[str, tuple[Option, bool]] = {}
     for one in parameters:
         options[one.flag] = one, True
         if one.kind == "switch":
-            options[f"--no-{one.flag.removeprefix('--')}"] = one, False
+            options[off(one.flag)] = one, False
     given: dict[str, Any] = {}
     rest: list[str] = []
     left = deque(words)
@@ -181,29 +189,13 @@ def read(
         if option.is_flag:
             given[option.name] = on
         elif equals or (left and left[0] not in options and re.match(option.follows, left[0])):
-            taken = number_of(path, option, value if equals else left.popleft())
+            taken = value if equals else left.popleft()
             given[option.name] = [*given.get(option.name, ()), taken] if option.is_list else taken
         elif option.bare:
             given[option.name] = option.bare
         else:
             raise see_help(path, tr("{name} needs a value", name=flag))
     return given, [*rest, *left]
-
-
-def number_of(path: str, option: Option | Own, text: str) -> Any:
-    """The value of an option: text, unless it is a command's own that takes a number."""
-    if isinstance(option, Option) or option.kind is str:
-        return text
-    try:
-        value = option.kind(text)
-    except ValueError:
-        raise see_help(path, tr("{name} must be a number", name=option.flag)) from None
-    # Nothing is at most or at least NaN.
-    if option.most is not None and not value <= option.most:
-        raise see_help(path, tr("{name} must be at most {most}", name=option.flag, most=option.most))
-    if option.least is not None and not value >= option.least:
-        raise see_help(path, tr("{name} must be at least {least}", name=option.flag, least=option.least))
-    return value
 
 
 # What no command takes, with the nearest that there is.

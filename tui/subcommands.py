@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from trainwiz.core.defaults import REPLAY_SPEED
 from trainwiz.core.language import mark, tr
@@ -28,98 +28,47 @@ from trainwiz.tui.options import (
 )
 
 
-class Own(NamedTuple):
-    synopsis: str
-    """As it is written: "RUN", "[WHAT]" where it may be left out, "RUN..." for several; "--now", "--every S"."""
-    help: str
-    kind: type = str
-    default: Any = None
-    """Ellipsis: an option that has to be given."""
-    parameter: str = ""
-    """Of the function, where it is not that of the option or argument."""
-    repeated: bool = False
-    least: float | None = None
-    most: float | None = None
-    bare: str = ""
-    """The value of an option where none follows."""
-    follows: str = ""
-    """How a word behind the option begins that is its value."""
-
-    @property
-    def is_option(self) -> bool:
-        return self.synopsis.startswith("--")
-
-    @property
-    def flag(self) -> str:
-        return self.synopsis.partition(" ")[0]
-
-    @property
-    def metavar(self) -> str:
-        return self.synopsis.partition(" ")[2] if self.is_option else self.synopsis.strip("[]")
-
-    @property
-    def is_flag(self) -> bool:
-        return self.is_option and not self.metavar
-
-    @property
-    def is_list(self) -> bool:
-        return self.repeated or self.metavar.endswith("...")
-
-    @property
-    def is_required(self) -> bool:
-        return self.default is ... or not (self.is_option or self.synopsis.startswith("["))
-
-    @property
-    def absent(self) -> Any:
-        """Its value where it is not given."""
-        return [] if self.is_list else False if self.is_flag else self.default
-
-    @property
-    def name(self) -> str:
-        return self.parameter or self.flag.strip("-[].").replace("-", "_").lower()
-
-
 class Subcommand(NamedTuple):
     words: str
     calls: str
     """Module below commands/ and function, which gets what is given by name; the choices before, in a mapping."""
     says: str
-    own: tuple[Own, ...] = ()
+    own: tuple[Option, ...] = ()
     choices: tuple[Option, ...] = ()
     """Those of a plan that it takes too."""
     usage: str = ""
     """What its help begins with, where that says more than `says`."""
 
     @property
-    def arguments(self) -> list[Own]:
+    def arguments(self) -> list[Option]:
         return [one for one in self.own if not one.is_option]
 
     @property
-    def options(self) -> list[Own]:
+    def options(self) -> list[Option]:
         return [one for one in self.own if one.is_option]
 
 
-JSON = Own("--json", "Print JSON instead of text.", parameter="as_json")
-PROFILE = Own("NAME", "Name or file of a profile.")
-RUN = Own("RUN", "Name of a run, the start of its name, or its folder.")
-RUN_YES = Own("--yes", "Do not ask for confirmation.")
-PATH = Own("PATH", "A run, or a folder with a model or an adapter.")
-BASE = Own("--base FOLDER", "Base model of the adapter, if it has moved.")
-TO = Own("--to FILE", "Output file; default: print to the terminal.")
+JSON = Option("--json", "Print JSON instead of text.", called="as_json")
+PROFILE = Option("NAME", "Name or file of a profile.")
+RUN = Option("RUN", "Name of a run, the start of its name, or its folder.")
+RUN_YES = Option("--yes", "Do not ask for confirmation.")
+PATH = Option("PATH", "A run, or a folder with a model or an adapter.")
+BASE = Option("--base FOLDER", "Base model of the adapter, if it has moved.")
+TO = Option("--to FILE", "Output file; default: print to the terminal.")
 SPEECH = (
     PATH,
-    Own("--prompt TEXT", "Ask this and exit; can be repeated, one turn each.", repeated=True, parameter="prompts"),
-    Own("--compare", "Also ask the base model."),
-    Own("--plain", "Continue the text, without a chat template."),
-    Own("--system TEXT", "System prompt."),
-    Own("--max-tokens N", "Maximum answer length in tokens (default: 512).", int, 512, least=1),
-    Own("--temperature T", "0: greedy; default: the model's own settings.", float, least=0),
-    Own("--seed N", "Sampling seed.", int),
-    Own("--bits N", "Load the adapter's base model in 4, 8 or 16 bits; default: as it was trained.", int),
+    Option("--prompt TEXT", "Ask this and exit; can be repeated, one turn each.", kind="repeated", called="prompts"),
+    Option("--compare", "Also ask the base model."),
+    Option("--plain", "Continue the text, without a chat template."),
+    Option("--system TEXT", "System prompt."),
+    Option("--max-tokens N", "Maximum answer length in tokens (default: 512).", "integer", 512, least=1),
+    Option("--temperature T", "0: greedy; default: the model's own settings.", "number", least=0),
+    Option("--seed N", "Sampling seed.", "integer", least=0),
+    Option("--bits N", "Load the adapter's base model in 4, 8 or 16 bits; default: as it was trained.", "integer"),
     BASE,
-    Own("--source-language CODE", "For multilingual models."),
-    Own("--target-language CODE", "For multilingual models."),
-    Own("--cpu", "Do not use a GPU."),
+    Option("--source-language CODE", "For multilingual models."),
+    Option("--target-language CODE", "For multilingual models."),
+    Option("--cpu", "Do not use a GPU."),
     JSON,
 )
 
@@ -135,7 +84,7 @@ COMMANDS: tuple[Subcommand, ...] = (
         "plan",
         "plan:run_plan",
         "Show memory, time and every choice of a plan. Nothing is written.",
-        (Own("--verbose", "All settings with their reasons."),),
+        (Option("--verbose", "All settings with their reasons."),),
         PLAN_OPTIONS,
         PLAN_USAGE,
     ),
@@ -144,12 +93,12 @@ COMMANDS: tuple[Subcommand, ...] = (
         "fit:run_fit",
         "Find the models that fit the machine, the data and the time limit.",
         (
-            Own("--until TIME", "When it must be finished: 08:00 (the next one), or 2026-12-01 08:00."),
-            Own("--hours H", "How long it may take, in hours."),
-            Own("--budget AMOUNT", "What it may cost, such as 5EUR."),
-            Own("--per-hour AMOUNT", "Rental price of the machine per hour."),
-            Own("--model NAME", "Only these models; can be repeated.", repeated=True, parameter="models"),
-            Own(
+            Option("--until TIME", "When it must be finished: 08:00 (the next one), or 2026-12-01 08:00."),
+            Option("--hours H", "How long it may take, in hours."),
+            Option("--budget AMOUNT", "What it may cost, such as 5EUR."),
+            Option("--per-hour AMOUNT", "Rental price of the machine per hour."),
+            Option("--model NAME", "Only these models; can be repeated.", kind="repeated", called="models"),
+            Option(
                 "--best {largest,fastest,cheapest,uncut}",
                 "Which models come first (default: largest).",
                 default="largest",
@@ -163,14 +112,14 @@ COMMANDS: tuple[Subcommand, ...] = (
         "bench:run_bench",
         "Measure a few real steps of a plan on this machine.",
         (
-            Own(
+            Option(
                 "--seconds N",
                 "Time limit in seconds, 10 to 600 (default: 60; with --choose 240).",
-                float,
+                "number",
                 least=10,
                 most=600,
             ),
-            Own(
+            Option(
                 "--choose",
                 "Measure attention, optimizer, bf16 and torch.compile against the plan's own, and report what to set.",
             ),
@@ -183,24 +132,24 @@ COMMANDS: tuple[Subcommand, ...] = (
         "monitor:run_monitor",
         "Monitor training: a run, the folder of another tool, or a process.",
         (
-            Own(
+            Option(
                 "[WHAT]",
                 "Run name, folder, metrics file, process ID or gpu:0. Default: what is running, or the list.",
-                parameter="text",
+                called="text",
             ),
-            Own("--once", "Print the current state once and exit."),
+            Option("--once", "Print the current state once and exit."),
             JSON,
-            Own("--plain", "Plain lines only, for pipes and screen readers."),
-            Own(
+            Option("--plain", "Plain lines only, for pipes and screen readers."),
+            Option(
                 "--every S",
                 "Seconds between readings (default: 1; with --plain: 5).",
-                float,
-                parameter="interval_s",
+                "number",
+                called="interval_s",
                 least=0.1,
                 most=86_400,
             ),
-            Own("--readonly", "Read-only: no key changes the run."),
-            Own(
+            Option("--readonly", "Read-only: no key changes the run."),
+            Option(
                 "--replay SPEED",
                 "Replay a run that has ended, at SPEED times real time (default: 60).",
                 bare=f"{REPLAY_SPEED:g}",
@@ -212,22 +161,25 @@ COMMANDS: tuple[Subcommand, ...] = (
         "diagnose",
         "diagnose:run_diagnose",
         "Diagnose why training ended: cause, evidence and fixes.",
-        (Own("WHAT", "Run name or folder, log file, output folder of a Trainer, or - to read a log from stdin."), JSON),
+        (
+            Option("WHAT", "Run name or folder, log file, output folder of a Trainer, or - to read a log from stdin."),
+            JSON,
+        ),
     ),
     Subcommand(
         "import",
         "exchange:run_import",
         "Create a profile from existing settings and report what became of each.",
         (
-            Own(
+            Option(
                 "[FILE...]",
                 "TrainingArguments (Python, YAML, JSON), an accelerate config, a DeepSpeed JSON, a launch script, "
                 "a quoted launch command, or - for stdin. Several are merged.",
-                parameter="given",
+                called="given",
             ),
-            Own("--name NAME", "Profile name. Default: from the file name."),
-            Own("--replace", "Overwrite your profile of that name."),
-            Own("--dry-run", "Show the report without writing a profile."),
+            Option("--name NAME", "Profile name. Default: from the file name."),
+            Option("--replace", "Overwrite your profile of that name."),
+            Option("--dry-run", "Show the report without writing a profile."),
             JSON,
         ),
     ),
@@ -236,15 +188,15 @@ COMMANDS: tuple[Subcommand, ...] = (
         "exchange:run_export",
         "Print the launch commands for several nodes, or an sbatch file for a Slurm cluster.",
         (
-            Own("RUN", "Run name, the start of it, or the run folder (--dry-run creates one)."),
-            Own("--script", "The launch command of each node."),
-            Own("--slurm", "A complete sbatch file."),
-            Own("--main HOST:PORT", "Address of node 0, for --script."),
-            Own("--account NAME", "Slurm account."),
-            Own("--partition NAME", "Slurm partition."),
-            Own("--qos NAME", "Slurm quality of service."),
-            Own("--time D-HH:MM:SS", "Time limit. Default: from the plan, with a margin."),
-            Own("--output FILE", "Output file; default: print to the terminal."),
+            Option("RUN", "Run name, the start of it, or the run folder (--dry-run creates one)."),
+            Option("--script", "The launch command of each node."),
+            Option("--slurm", "A complete sbatch file."),
+            Option("--main HOST:PORT", "Address of node 0, for --script."),
+            Option("--account NAME", "Slurm account."),
+            Option("--partition NAME", "Slurm partition."),
+            Option("--qos NAME", "Slurm quality of service."),
+            Option("--time D-HH:MM:SS", "Time limit. Default: from the plan, with a margin."),
+            Option("--output FILE", "Output file; default: print to the terminal."),
         ),
     ),
     Subcommand(
@@ -252,8 +204,8 @@ COMMANDS: tuple[Subcommand, ...] = (
         "data:run_show",
         "Show a row as tokens, and which of them are trained on.",
         (
-            Own("DATA", "Sample name, file, folder or Hub ID.", parameter="source"),
-            Own("--row N", "Row number, from 1 (default: 1).", int, 1, least=1),
+            Option("DATA", "Sample name, file, folder or Hub ID.", called="source"),
+            Option("--row N", "Row number, from 1 (default: 1).", "integer", 1, least=1),
         ),
         DATA_OPTIONS,
         DATA_USAGE,
@@ -267,8 +219,8 @@ COMMANDS: tuple[Subcommand, ...] = (
         "Merge an adapter into its base model, check the result, and write a full model.",
         (
             PATH,
-            Own("--to FOLDER", "A new folder for the full model.", default=...),
-            Own("--dtype T", "bf16, fp16 or fp32; default: that of the base model."),
+            Option("--to FOLDER", "A new folder for the full model.", default=...),
+            Option("--dtype T", "bf16, fp16 or fp32; default: that of the base model."),
             BASE,
             JSON,
         ),
@@ -285,11 +237,13 @@ COMMANDS: tuple[Subcommand, ...] = (
         "Print what another program needs to run the model, and the conditions to meet first.",
         (
             PATH,
-            Own("--ollama", "A Modelfile: template, stop tokens, parameters."),
-            Own("--vllm", "Command that serves it with vLLM."),
-            Own("--gguf", "GGUF for llama.cpp: with --to FILE.gguf the file itself, else the command that converts."),
-            Own("--mlx", "Command that converts it for Apple's MLX."),
-            Own("--merged FOLDER", "Folder of the merged model, existing or future."),
+            Option("--ollama", "A Modelfile: template, stop tokens, parameters."),
+            Option("--vllm", "Command that serves it with vLLM."),
+            Option(
+                "--gguf", "GGUF for llama.cpp: with --to FILE.gguf the file itself, else the command that converts."
+            ),
+            Option("--mlx", "Command that converts it for Apple's MLX."),
+            Option("--merged FOLDER", "Folder of the merged model, existing or future."),
             TO,
         ),
     ),
@@ -299,10 +253,10 @@ COMMANDS: tuple[Subcommand, ...] = (
         "Upload a model and its model card to the Hub in one commit.",
         (
             PATH,
-            Own("REPO", "OWNER/NAME on the Hugging Face Hub."),
-            Own("--public", "Make it public; default: private."),
+            Option("REPO", "OWNER/NAME on the Hugging Face Hub."),
+            Option("--public", "Make it public; default: private."),
             RUN_YES,
-            Own("--base OWNER/NAME", "Hub ID of the adapter's base model."),
+            Option("--base OWNER/NAME", "Hub ID of the adapter's base model."),
         ),
     ),
     Subcommand(
@@ -310,12 +264,12 @@ COMMANDS: tuple[Subcommand, ...] = (
         "profiles:run_list",
         "List the profiles and which of them fit this machine.",
         (
-            Own(
+            Option(
                 "[WORD...]",
                 "Words to search for: GPU, model or task, such as 4090 or lora; default: all profiles.",
-                parameter="words",
+                called="words",
             ),
-            Own("--guides", "Also list the profiles that follow the guides exactly."),
+            Option("--guides", "Also list the profiles that follow the guides exactly."),
             JSON,
         ),
     ),
@@ -330,21 +284,21 @@ COMMANDS: tuple[Subcommand, ...] = (
         "profiles diff",
         "profiles:run_diff",
         "Show where two profiles differ.",
-        (Own("A", "A profile."), Own("B", "Another profile."), JSON),
+        (Option("A", "A profile."), Option("B", "Another profile."), JSON),
     ),
     Subcommand(
         "profiles validate",
         "profiles:run_validate",
         "Check profile files; every error is reported with its file and line.",
-        (Own("[FILE...]", "Files; default: all profiles.", parameter="files"), JSON),
+        (Option("[FILE...]", "Files; default: all profiles.", called="files"), JSON),
     ),
     Subcommand(
         "profiles save",
         "profiles:run_save",
         "Save options as your own profile.",
         (
-            Own("NAME", "Name of the new profile."),
-            Own("--extends PROFILE", "Build on this profile; default: the one in use in this folder."),
+            Option("NAME", "Name of the new profile."),
+            Option("--extends PROFILE", "Build on this profile; default: the one in use in this folder."),
         ),
         SAVE_OPTIONS,
         SAVE_USAGE,
@@ -353,14 +307,17 @@ COMMANDS: tuple[Subcommand, ...] = (
         "runs list",
         "runs:run_list",
         "List the runs in ./runs, newest first.",
-        (JSON, Own("--all", "Also list runs in other folders.", parameter="everywhere")),
+        (JSON, Option("--all", "Also list runs in other folders.", called="everywhere")),
     ),
     Subcommand("runs show", "runs:run_show", "Show one run: state, progress, settings, how it ended.", (RUN, JSON)),
     Subcommand(
         "runs stop",
         "runs:run_stop",
         "Finish the current step, save a checkpoint and stop.",
-        (Own("RUN...", "One or more runs.", parameter="runs"), Own("--now", "Stop immediately, without a checkpoint.")),
+        (
+            Option("RUN...", "One or more runs.", called="runs"),
+            Option("--now", "Stop immediately, without a checkpoint."),
+        ),
     ),
     Subcommand(
         "runs resume",
@@ -368,12 +325,12 @@ COMMANDS: tuple[Subcommand, ...] = (
         "Resume from the newest complete checkpoint.",
         (
             RUN,
-            Own("--detach", "Print the run folder and exit."),
-            Own(
+            Option("--detach", "Print the run folder and exit."),
+            Option(
                 "--accept PART",
                 "Resume although this differs from what the run began with: data, model, tokenizer, batch, "
                 "processes, training, engine or all.",
-                repeated=True,
+                kind="repeated",
             ),
         ),
     ),
@@ -383,15 +340,15 @@ COMMANDS: tuple[Subcommand, ...] = (
         "Join a run on several nodes: this machine is node N.",
         (
             RUN,
-            Own("--node N", "Node number of this machine, from 0; set automatically in Slurm.", int),
-            Own("--main HOST:PORT", "Address of node 0 (default port: 29500)."),
+            Option("--node N", "Node number of this machine, from 0; set automatically in Slurm.", "integer", least=0),
+            Option("--main HOST:PORT", "Address of node 0 (default port: 29500)."),
         ),
     ),
     Subcommand(
         "runs compare",
         "runs:run_compare",
         "Show how runs differ in settings and results.",
-        (Own("RUN RUN...", "Two or more runs.", parameter="runs"), JSON),
+        (Option("RUN RUN...", "Two or more runs.", called="runs"), JSON),
     ),
     Subcommand("runs remove", "runs:run_remove", "Delete a run folder, after confirmation.", (RUN, RUN_YES)),
     Subcommand(
@@ -399,7 +356,7 @@ COMMANDS: tuple[Subcommand, ...] = (
         "hardware:run_hardware",
         "Show the hardware of this machine: GPUs, cores, RAM, disk and measured performance.",
         (
-            Own(
+            Option(
                 "--measure",
                 "Benchmark this machine for a few seconds and save the result, for better time estimates in plans.",
             ),
@@ -416,14 +373,14 @@ COMMANDS: tuple[Subcommand, ...] = (
         "completion",
         "completion:run_completion",
         "Print the completion script of a shell: commands, options, profiles, runs and GPUs.",
-        (Own("SHELL", "bash, zsh or fish."),),
+        (Option("SHELL", "bash, zsh or fish."),),
     ),
     Subcommand(
         "schema",
         "agent_docs:run_schema",
         "Print a JSON schema: of a profile, of run.yaml, or of the output of a command.",
         (
-            Own(
+            Option(
                 "[WHAT]",
                 "profile (default), run, plan, fit, diagnose, monitor, runs-list, runs-show, hardware or failure.",
                 default="profile",
@@ -440,13 +397,13 @@ COMMANDS: tuple[Subcommand, ...] = (
         "mcp_server:run_mcp",
         "Serve plan, fit, diagnose, runs and monitor to an agent over stdio (MCP).",
         (
-            Own(
+            Option(
                 "[FOLDER]",
                 "Folder of runs and data; paths outside it are refused. Default: the current folder.",
                 default=".",
             ),
-            Own("--allow-start", "Offer a tool that starts runs."),
-            Own("--allow-stop", "Offer a tool that stops runs."),
+            Option("--allow-start", "Offer a tool that starts runs."),
+            Option("--allow-stop", "Offer a tool that stops runs."),
         ),
     ),
 )

@@ -17,7 +17,7 @@ from trainwiz.core.profile.profile import Profile
 from trainwiz.core.profile.store import list_profiles
 from trainwiz.tui.choices import parse_choices
 from trainwiz.tui.cli import main, parsed
-from trainwiz.tui.options import BY_NAME, OPTIONS
+from trainwiz.tui.options import BY_NAME, OPTIONS, off
 from trainwiz.tui.subcommands import COMMANDS
 
 from scripts import card_pages
@@ -39,7 +39,7 @@ TASK_WORDS = {
 SECTIONS = "batch|checkpoint|data|engine|evaluation|logging|mode|model|peft|planning|recovery|training"
 OF_FILES = ("json", "jsonl", "yaml", "md", "log", "py", "safetensors", "gguf")
 KNOWN = {"--help", "--version", *(one.flag for command in COMMANDS for one in command.options)}
-KNOWN |= {flag for option in OPTIONS for flag in (option.flag, f"--no-{option.name.replace('_', '-')}")} | OF_OTHERS
+KNOWN |= {flag for option in OPTIONS for flag in (option.flag, off(option.flag))} | OF_OTHERS
 
 
 def setups() -> list[Profile]:
@@ -145,7 +145,7 @@ def test_every_command_of_a_page_is_one(page) -> None:
         if not whole and words[-1:] and words[-1].startswith("--"):
             # In a sentence an option is named without its value.
             option = BY_NAME.get(words[-1].removeprefix("--").replace("-", "_"))
-            words = words[:-1] if option is not None and option.kind not in ("flag", "switch") else words
+            words = words[:-1] if option is not None and not option.is_flag else words
         try:
             _, values = parsed([word for word in words if word not in ("--help", "--debug", "--version")])
             choices = {name: value for name, value in values.items() if name in BY_NAME}

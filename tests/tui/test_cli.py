@@ -75,9 +75,12 @@ def test_help_of_commands(command: tuple[str, ...], has: Any, has_not: Any, caps
         (("--profile", "--yes"), "--profile needs a value"),
         (("--yes=no",), "unexpected argument --yes=no"),
         (("doctor", "who"), "unexpected argument who"),
-        (("monitor", "--every", "soon"), "--every"),
-        *((("monitor", "--every", seconds), "--every must be at least 0.1") for seconds in ("0", "-1")),
-        *((("monitor", "--every", seconds), "--every must be at most 86400") for seconds in ("inf", "1e9", "nan")),
+        *(
+            (("monitor", "--every", seconds), f"--every: '{seconds}' is not a number")
+            for seconds in ("soon", "nan", "inf")
+        ),
+        *((("monitor", "--every", seconds), "must be at least 0.1") for seconds in ("0", "-1")),
+        *((("monitor", "--every", seconds), "must be at most 86400") for seconds in ("86401", "1e9")),
         (("--micro-batch", "3", "runs", "list"), "Put --micro-batch after the command"),
         (("--micro-batch", "six", "--yes"), "--micro-batch: 'six' is not a whole number."),
         (("--micro-batch", "0", "--yes"), "--micro-batch: 0 must be greater than 0."),

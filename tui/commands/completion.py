@@ -14,7 +14,7 @@ from trainwiz.core.text import plain_text
 from trainwiz.tui.cli import COMPLETE
 from trainwiz.tui.options import COMMON, OPTIONS, Option
 from trainwiz.tui.output import say
-from trainwiz.tui.subcommands import BY_WORDS, GROUPS, Own, below, top_commands
+from trainwiz.tui.subcommands import BY_WORDS, GROUPS, below, top_commands
 
 # The scripts. Each asks `trainwiz` itself with the words so far; where it knows nothing, the shell offers files.
 
@@ -107,7 +107,7 @@ def _beginning(found: Iterator[Candidate], typed: str) -> Iterator[Candidate]:
     return (candidate for candidate in found if candidate[0].lower().startswith(typed.lower()))
 
 
-def _where(done: Sequence[str]) -> tuple[str, Option | Own | None, int]:
+def _where(done: Sequence[str]) -> tuple[str, Option | None, int]:
     """(the command that the words have come to, the option that waits for its value, arguments so far)."""
     path, option, place = "", None, 0
     for word in done:
@@ -123,24 +123,24 @@ def _where(done: Sequence[str]) -> tuple[str, Option | Own | None, int]:
     return path, option, place
 
 
-def _options(path: str) -> dict[str, Option | Own]:
+def _options(path: str) -> dict[str, Option]:
     """As they are written -> what it is, of a command or (empty) of trainwiz itself."""
     common = [
-        Own(left, words) for left, words in (*COMMON, *([] if path else [("--version", mark("Print the version."))]))
+        Option(left, words) for left, words in (*COMMON, *([] if path else [("--version", mark("Print the version."))]))
     ]
     command = BY_WORDS.get(path)
     shared = command.choices if command else () if path else OPTIONS
-    found: dict[str, Option | Own] = {}
+    found: dict[str, Option] = {}
     for one in (*(command.options if command else ()), *shared, *common):
         found.setdefault(one.flag, one)
-        if isinstance(one, Option) and one.kind == "switch":
+        if one.kind == "switch":
             found[f"--no-{one.flag.removeprefix('--')}"] = one
     return found
 
 
-def _values(name: str, parameter: Option | Own | None, path: str = "") -> Iterator[Candidate]:
+def _values(name: str, parameter: Option | None, path: str = "") -> Iterator[Candidate]:
     """What an option or an argument takes, where that can be listed."""
-    if isinstance(parameter, Option):
+    if parameter is not None:
         yield from ((value, "") for value in parameter.values)
     where = OFFERS.get(f"{path} {name}") or OFFERS.get(name)
     if where is not None:
