@@ -166,7 +166,7 @@ def test_the_last_lines_say_how_it_ended_and_how_to_go_on(folder: RunFolder) -> 
     assert last("stopped", outcome={"step": 7}, exit=said) == (130, stopped)
     write_checkpoint(folder.path, 8)
     assert last("stopped", exit=said)[1] == {**stopped, "Saved": "runs/one/checkpoint-8"}
-    assert Ending(folder, RunState(status="stopped")).step == 9, "killed, it has no outcome"
+    assert Ending(folder, RunState(status="stopped")).to_json()["step"] == 9, "killed, it has no outcome"
     folder.final_model.mkdir()
     folder.plan_json.write_text(json.dumps({"time": {"total_low_s": 40.0, "total_high_s": 70.0}}))
     outcome = {"outcome": "finished", "step": 100, "max_steps": 100, "first_loss": 3.42, "last_loss": 2.58}
