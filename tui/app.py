@@ -21,12 +21,11 @@ from textual.app import App
 from textual.binding import BindingType
 from textual.events import Event, Key
 from textual.filter import LineFilter
-from textual.message_pump import MessagePump
 from textual.screen import Screen
 from trainwiz.core.errors import EXIT_STOPPED
 from trainwiz.core.language import tr, use_language
 from trainwiz.tui.keys import KeyBinding, bindings, keys_of, owner_of
-from trainwiz.tui.theme import THEMES, AsciiFilter, default_theme_name, use_ascii, wants_ascii
+from trainwiz.tui.theme import THEMES, AsciiFilter, default_theme_name, marks, wants_ascii
 
 # Keys that come faster than they are worked off: each one goes where it would have gone had it been typed slowly.
 
@@ -54,47 +53,35 @@ class TypedKeys:
 
     async def type(self, key: Key) -> None:
         """Send it now or, within a burst, in its turn."""
-        if self._task is None and time.monotonic() - self._sent_at > BURST_S:
-            await self._send_now(key)
-            return
         self._held.append(key)
-        if self._task is None:
+        if self._task is None and time.monotonic() - self._sent_at > BURST_S:
+            await self._send_next()
+        elif self._task is None:
             self._task = asyncio.create_task(self._send_held())
 
-    async def _send_now(self, key: Key) -> None:
+    async def _send_next(self) -> None:
         self._sent_at, self._sent_to = time.monotonic(), self._app.screen
-        await self._send(key)
+        await self._send(self._held.popleft())
 
     async def _send_held(self) -> None:
         try:
             while self._held and self._app.is_running:
-                await self._settled()
-                await self._send_now(self._held.popleft())
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LONGEST_WAIT_S):
+                        await self._settled()
+                await self._send_next()
         finally:
             self._task = None
 
     async def _settled(self) -> None:
-        """Returns when nothing that the last key brought about waits in a queue, or after LONGEST_WAIT_S."""
-        deadline = time.monotonic() + LONGEST_WAIT_S
+        """Returns when nothing that the last key brought about waits in a queue."""
         for _ in range(ROUNDS):
             for pump in (self._app.focused or self._app.screen).ancestors_with_self:
-                await _worked_off(pump, deadline)
-        screen = self._app.screen
-        automatic = self._app.AUTO_FOCUS if screen.AUTO_FOCUS is None else screen.AUTO_FOCUS
-        if screen is not self._sent_to and automatic:
-            while self._app.focused is None and time.monotonic() < deadline:
-                await asyncio.sleep(0.005)
-
-
-async def _worked_off(pump: MessagePump, deadline: float) -> None:
-    done = asyncio.Event()
-    if not pump.call_later(done.set):
-        return
-    while not done.is_set() and pump.is_running and time.monotonic() < deadline:
-        try:
-            await asyncio.wait_for(done.wait(), 0.02)
-        except TimeoutError:
-            continue
+                done = asyncio.Event()
+                if pump.call_later(done.set):
+                    await done.wait()
+        while self._app.screen is not self._sent_to and self._app.focused is None:
+            await asyncio.sleep(0.005)
 
 
 # What a full-screen program does when it is told to end, and when its terminal is taken away.
@@ -151,9 +138,8 @@ class TrainwizApp(App[int]):
             # Rich takes 80 x 25 for it and Textual the real size: the screen would be laid out for both in turn, for ever.
             self.console.size = shutil.get_terminal_size()
         self._first_screen = first_screen
-        self.ascii_only = wants_ascii() if ascii_only is None else ascii_only
-        use_ascii(self.ascii_only)
-        if self.ascii_only:
+        marks.ascii_only = wants_ascii() if ascii_only is None else ascii_only
+        if marks.ascii_only:
             # Chinese would be nothing but question marks.
             use_language("en")
         self._typed = TypedKeys(self, super().on_event)
@@ -168,7 +154,7 @@ class TrainwizApp(App[int]):
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Textual's own, and in ASCII mode one that replaces every other character."""
         filters = [*super().get_line_filters()]
-        return [*filters, AsciiFilter()] if self.ascii_only else filters
+        return [*filters, AsciiFilter()] if marks.ascii_only else filters
 
     def _key_rows(self) -> list[KeyBinding]:
         """A screen says in `key_rows` which keys work now."""

@@ -19,13 +19,13 @@ from trainwiz.tui.text import (
     deviation,
     duration,
     duration_range,
-    epochs,
     gib,
     pad,
     percent,
     short_count,
     size,
     span,
+    three_digits,
 )
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ def run_words(plan: Plan) -> list[str]:
     amount = config.training.epochs if by_epochs else plan.time.epochs
     words = [] if steps is None else [trn("{n} step", "{n} steps", steps, n=count(steps))]
     if amount is not None:
-        passes = trn("{n} epoch", "{n} epochs", 1 if amount == 1 else 2, n=epochs(amount))
+        passes = trn("{n} epoch", "{n} epochs", 1 if amount == 1 else 2, n=three_digits(amount))
         words.insert(0 if by_epochs else 1, passes)
     return words
 

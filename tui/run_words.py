@@ -18,28 +18,27 @@ if TYPE_CHECKING:
     from trainwiz.core.run.state import RunState
 
 
-# States: a mark (in Unicode and in ASCII), a colour of the command's output, and one of the screens.
+# States: a mark, a colour of the command's output, and one of the screens.
 
 
 class StatusLook(NamedTuple):
     sign: str
-    ascii_sign: str
     paint: str
     style: str
 
 
 STATUS_LOOKS: dict[str, StatusLook] = {
-    "prepared": StatusLook("○", "*", "quiet", "$muted"),
-    "starting": StatusLook("◌", "*", "note", "$accent"),
-    "running": StatusLook("●", "*", "note", "$accent"),
-    "quiet": StatusLook("◌", ".", "quiet", "$warning"),
-    "stopping": StatusLook("●", "*", "warning", "$warning"),
-    "finished": StatusLook("✓", "+", "good", "$success"),
-    "failed": StatusLook("✗", "x", "error", "$error"),
-    "stopped": StatusLook("■", "#", "warning", "$warning"),
-    "lost": StatusLook("?", "?", "error", "$error"),
+    "prepared": StatusLook("○", "quiet", "$muted"),
+    "starting": StatusLook("◌", "note", "$accent"),
+    "running": StatusLook("●", "note", "$accent"),
+    "quiet": StatusLook("◌", "quiet", "$warning"),
+    "stopping": StatusLook("●", "warning", "$warning"),
+    "finished": StatusLook("✓", "good", "$success"),
+    "failed": StatusLook("✗", "error", "$error"),
+    "stopped": StatusLook("■", "warning", "$warning"),
+    "lost": StatusLook("?", "error", "$error"),
 }
-NO_LOOK = StatusLook("●", "*", "note", "$muted")
+NO_LOOK = StatusLook("●", "note", "$muted")
 
 
 def look_of(status: str) -> StatusLook:

@@ -16,31 +16,20 @@ from textual.theme import Theme
 
 # AsciiFilter: draws every cell in ASCII, for terminals and fonts that have nothing else.
 
-_BY_HAND = {
-    letter: plain
-    for letters, plain in (
-        ("─━═╌┄▔▁·−–", "-"),
-        ("│┃║▏▕╎┆▎▍▌▐", "|"),
-        ("┌┐└┘├┤┬┴┼╭╮╰╯╔╗╚╝", "+"),
-        ("█▇▆▅▄▉▊▋■●", "#"),
-        ("▒▓", "="),
-        ("░▃▂", "."),
-        ("✓✗×…▸›▾▲▼↑↓→←°“”‘’", "+xx~>>v^v^v><o\"\"''"),
-    )
-    for letter, plain in zip(letters, plain * (len(letters) if len(plain) == 1 else 1), strict=True)
-}
+_BY_HAND = str.maketrans(
+    "─━═╌┄▔−–│┃║▏▕╎┆▎▍▌▐┌┐└┘├┤┬┴┼╭╮╰╯╔╗╚╝▉▊▋■●○◌▁▂▃▄▅▆▇█▓▒░·✓✗×…▸›▾▲▼↑↓→←°“”‘’",
+    "--------|||||||||||+++++++++++++++++####*oo_.:-=+*#=+..+xx~>>v^v^v><o\"\"''",
+)
 
 
 def ascii_text(text: str) -> str:
     """As many cells as `text`, all of them ASCII; what has no likeness becomes "?", and braille dots "*"."""
-    return text if text.isascii() else "".join(_cells(character) for character in text)
+    return text if text.isascii() else "".join(map(_cells, text.translate(_BY_HAND)))
 
 
 def _cells(character: str) -> str:
     if character.isascii():
         return character
-    if character in _BY_HAND:
-        return _BY_HAND[character]
     if "\u2800" <= character <= "\u28ff":
         return " " if character == "\u2800" else "*"
     if unicodedata.combining(character) or unicodedata.category(character) in {"Cf", "Me", "Mn"}:
@@ -170,7 +159,7 @@ def wants_ascii(environment: Mapping[str, str] = os.environ, encoding: str | Non
 
 @dataclass
 class Marks:
-    """The marks that stand beside words, in Unicode or in ASCII."""
+    """The marks that stand beside words; AsciiFilter draws its own for them."""
 
     ok: str = "✓"
     tight: str = "!"
@@ -193,16 +182,7 @@ class Marks:
     fills: str = "█▓▒░"
     levels: str = "▁▂▃▄▅▆▇█"
     ascii_only: bool = False
+    """Whether this process, which has one terminal, draws with ASCII alone."""
 
 
-UNICODE_MARKS = Marks()
-ASCII_MARKS = Marks(
-    "+", "!", "x", ">", "*", "v", ">", "x", "-", "...", "#", "=", ".", "-", "->", "|", "=", "-", "#=+.", "_.:-=+*#", True
-)  # fmt: skip
 marks = Marks()
-"""Those of this process, which has one terminal."""
-
-
-def use_ascii(wanted: bool) -> None:
-    """Draw with ASCII alone from now on, or with all that there is."""
-    vars(marks).update(vars(ASCII_MARKS if wanted else UNICODE_MARKS))

@@ -102,7 +102,7 @@ def test_sizes_counts_and_shares():
     assert counts == ["651M", "7.5M", "500", "35.0k", "unknown", "1.0T"]
     shares = [figures.deviation(value) for value in (0, -0.000064, 0.03, 0.5, None)]
     assert shares == ["exact", "−0.01%", "+3.00%", "+50%", ""]
-    epochs = [figures.epochs(value) for value in (0.03214, 1.266, 37.51, 2000.4)]
+    epochs = [figures.three_digits(value) for value in (0.03214, 1.266, 37.51, 2000.4)]
     assert epochs == ["0.0321", "1.27", "37.5", "2,000"]
 
 

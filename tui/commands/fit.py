@@ -42,11 +42,11 @@ from trainwiz.tui.text import (
     count,
     duration,
     duration_range,
-    epochs,
     gib,
     parse_number,
     percent,
     short_count,
+    three_digits,
 )
 
 # How long it may take and what it may cost, as it is written.
@@ -265,7 +265,7 @@ COLUMNS: dict[str, Callable[[Fit], str]] = {
     mark("verdict"): lambda fit: _verdict_cell(fit),
     mark("time"): lambda fit: duration(fit.plan.time.total_s),
     mark("range"): lambda fit: duration_range(fit.plan.time.total_low_s, fit.plan.time.total_high_s),
-    mark("epochs"): lambda fit: epochs(fit.passes),
+    mark("epochs"): lambda fit: three_digits(fit.passes),
     mark("tokens"): lambda fit: short_count(fit.plan.time.real_tokens or fit.plan.time.total_tokens),
     "kWh": lambda fit: _range_cell(fit.plan.time.energy_low_kwh, fit.plan.time.energy_high_kwh),
     mark("cost"): lambda fit: "" if fit.cost is None else _range_cell(fit.cost[0], fit.cost[2]),
