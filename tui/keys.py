@@ -38,8 +38,6 @@ class KeyBinding:
     """Where the key bar has too little room, higher ranks go first; 0 always stays, 9 is never shown there."""
     priority: bool = False
     needs: Need = ""
-    fills: tuple[tuple[str, str], ...] = ()
-    """What stands for the {names} of the description and the tooltip; translated as they are."""
 
     @property
     def screen(self) -> ScreenName:
@@ -54,14 +52,11 @@ class KeyBinding:
 
     @property
     def words(self) -> str:
-        return self._said(self.description)
+        return tr(self.description)
 
     @property
     def sentence(self) -> str:
-        return self._said(self.tooltip)
-
-    def _said(self, text: str) -> str:
-        return tr(text, **{name: tr(value) for name, value in self.fills})
+        return tr(self.tooltip)
 
 
 key = KeyBinding
@@ -143,18 +138,14 @@ PANEL_NAMES = (
 
 def _panel_keys() -> list[KeyBinding]:
     """The first stands for all of them in the key bar and in the help."""
-    all_of_them = mark(
+    sentence = mark(
         "Show a single panel: 1 plot, 2 speed, 3 device, 4 RAM and disk, 5 advice, 6 log, 7 answers; press again to "
         "go back."
     )
-    this_one = mark("Show only the {panel} panel; press again to go back.")
-    first = key("monitor.panel_1", "1", "one_panel(1)", "panels", all_of_them, label="1-7")
+    others = enumerate(PANEL_NAMES[1:], start=2)
     return [
-        first,
-        *(
-            key(f"monitor.panel_{n}", f"{n}", f"one_panel({n})", name, this_one, rank=9, fills=(("panel", name),))
-            for n, name in enumerate(PANEL_NAMES[1:], start=2)
-        ),
+        key("monitor.panel_1", "1", "one_panel(1)", "panels", sentence, label="1-7"),
+        *(hidden(f"monitor.panel_{n}", f"{n}", f"one_panel({n})", name, sentence) for n, name in others),
     ]
 
 
@@ -211,14 +202,10 @@ REMEDY_KEYS = "123456789"
 
 def _remedy_keys() -> list[KeyBinding]:
     """The first stands for all of them in the key bar."""
-    words, sentence = mark("fix {number}"), mark("Apply fix {number}.")
-    first, of_all = mark("apply a fix"), mark("Apply the fix with this number.")
+    words, sentence = mark("apply a fix"), mark("Apply the fix with this number.")
     return [
-        key("plan.remedy_1", "1", "apply_remedy(1)", first, of_all, label="1-9", rank=2),
-        *(
-            hidden(f"plan.remedy_{n}", n, f"apply_remedy({n})", words, sentence, fills=(("number", n),))
-            for n in REMEDY_KEYS[1:]
-        ),
+        key("plan.remedy_1", "1", "apply_remedy(1)", words, sentence, label="1-9", rank=2),
+        *(hidden(f"plan.remedy_{n}", n, f"apply_remedy({n})", words, sentence) for n in REMEDY_KEYS[1:]),
     ]
 
 

@@ -125,14 +125,16 @@ def json_text(document: Any, *, indent: int | None = None) -> str:
 
 
 def finding_lines(finding: Finding, stream: TextIO) -> list[str]:
-    mark = paint(MARKS[finding.severity], finding.severity, stream)
     # What is wrong in a file names the file, and its keys stay.
     names = OF_COMMANDS if finding.where in OF_COMMANDS else {}
-    first, *rest = wrapped(plain_text(named_by(finding.message, names)), "  ", stream)
-    lines = [f"{mark} {first}", *(f"  {line}" for line in rest)]
+
+    def hanging(head: str, indent: str, text: str) -> list[str]:
+        first, *rest = wrapped(plain_text(named_by(text, names)), indent, stream)
+        return [f"{head} {first}", *(indent + line for line in rest)]
+
+    lines = hanging(paint(MARKS[finding.severity], finding.severity, stream), "  ", finding.message)
     for number, remedy in enumerate(finding.remedies, start=1):
-        first, *rest = wrapped(plain_text(named_by(remedy.text, names)), "    ", stream)
-        lines += [f"  {number} {first}", *(f"    {line}" for line in rest)]
+        lines += hanging(f"  {number}", "    ", remedy.text)
         if remedy.command:
             lines.append(f"    {paint(plain_text(remedy.command), 'strong', stream)}")
     return lines

@@ -92,14 +92,14 @@ def held_out_name(name: str, names: Collection[str]) -> str | None:
     """
     if _HELD_OUT.search(name):
         return None
-    if found := _TRAIN.search(name):
-        candidates = [name[: found.start()] + word + name[found.end() :] for word in HELD_OUT_WORDS]
-    else:
-        candidates = [f"{word}{mark}{name}" for word in HELD_OUT_WORDS for mark in "_/"]
+    head, slash, tail = name.rpartition("/")
+    for word in HELD_OUT_WORDS:
+        trained = _TRAIN.sub(word, name, count=1)
         # A prefix such as the name of a run stays in front.
-        head, slash, tail = name.rpartition("/")
-        candidates += [f"{head}{slash}{word}_{tail}" for word in HELD_OUT_WORDS if slash]
-    return next((candidate for candidate in candidates if candidate in names), None)
+        forms = (f"{word}_{name}", f"{word}/{name}", f"{head}{slash}{word}_{tail}") if trained == name else (trained,)
+        if found := next((form for form in forms if form in names), None):
+            return found
+    return None
 
 
 def held_out_word(name: str) -> str:

@@ -19,6 +19,7 @@ from trainwiz.core.run.attempts import ADVICE_JSONL, Advice, advice_of, phase_wo
 from trainwiz.core.run.folder import MEETING_TOKEN, RunFolder
 from trainwiz.core.run.state import RunState, read_state
 from trainwiz.core.telemetry.machine import job_memory, pids_of
+from trainwiz.core.telemetry.metrics import Metrics
 from trainwiz.core.text import number, numbers_finite, objects_in, plain_text, step_of
 from trainwiz.tui.commands.plan import plan_rows
 from trainwiz.tui.headless.ending import Ending, shown_path
@@ -54,8 +55,8 @@ class Progress:
         self._advice = JsonLinesTail(folder.file(ADVICE_JSONL))
         self._answers = JsonLinesTail(folder.generations_jsonl, SYSTEM_WINDOW_BYTES)
         self._told: set[tuple[str, str, str]] = set()
-        self._first: tuple[float, int] | None = None
-        """Unix time and step of the first row of this attempt."""
+        self._logged = Metrics()
+        """Of this attempt: the time between two is no pace."""
         self._attempts = 0
         self._phase_began = time.monotonic()
         if resumed:
@@ -66,14 +67,11 @@ class Progress:
     def read(self) -> Progress:
         self.state = read_state(self.folder)
         if len(self.state.attempts) != self._attempts:
-            # The time between two attempts is no pace.
-            self._attempts, self._first = len(self.state.attempts), None
+            self._attempts, self._logged = len(self.state.attempts), Metrics()
         rows = self._new_rows()
+        self._logged.add_rows(rows)
         for row in rows:
             self.row.update({key: value for key, value in row.items() if value is not None})
-            time_s, step = number(row.get("time_s")), number(row.get("step"))
-            if self._first is None and time_s is not None and step is not None and number(row.get("loss")) is not None:
-                self._first = time_s, int(step)
         for line in self._system.read_new():
             self.memory_bytes = memory_of(line) or self.memory_bytes
         self.news = [("advice", advice.to_json()) for advice in self._untold()]
@@ -95,11 +93,8 @@ class Progress:
 
     @property
     def left_s(self) -> float | None:
-        """At the pace of this attempt so far."""
-        step, steps, last_s = self.step, self.state.max_steps, number(self.row.get("time_s"))
-        if self._first is None or step is None or steps is None or last_s is None or step <= self._first[1]:
-            return None
-        return max(0.0, steps - step) * max(0.0, last_s - self._first[0]) / (step - self._first[1])
+        """At the pace of this attempt."""
+        return self._logged.pace().left_s(self.step, self.state.max_steps)
 
     @property
     def doing(self) -> str:
@@ -126,7 +121,7 @@ class Progress:
 
     def _phase_now(self) -> str:
         if self.state.status == "running":
-            return mark("training") if self._first else mark("first step")
+            return mark("training") if self._logged.of("loss").recent else mark("first step")
         if self.state.status != "starting":
             return self.state.status
         if self.state.workers:

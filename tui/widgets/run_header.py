@@ -15,7 +15,7 @@ from trainwiz.core.run.state import STATUS_WORDS
 from trainwiz.core.telemetry.words import span_words
 from trainwiz.core.text import moment_words, plain_text
 from trainwiz.tui.run_words import look_of
-from trainwiz.tui.text import cells, command_apart, duration, span, three_digits, wrap
+from trainwiz.tui.text import amount_range, cells, command_apart, duration, three_digits, wrap
 from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.lists import level_sign
 from trainwiz.tui.widgets.machine_panels import device_line, host_parts
@@ -240,7 +240,7 @@ def step_parts(snapshot: Snapshot) -> list[Content]:
         sign = signs.get(snapshot.pace.against(low, high) or "", ("", ""))
         parts.append(Content.assemble(quiet(tr("measured"), seconds), sign))
     if low is not None and high is not None:
-        planned = span(three_digits(low), three_digits(high))
+        planned = amount_range(low, high)
         parts.append(quiet(tr("planned"), planned if parts else tr("{seconds} s/step", seconds=planned)))
     return parts
 
