@@ -16,7 +16,7 @@ from trainwiz.core.errors import UsageError, usage_error
 from trainwiz.core.language import LANGUAGES, chosen_language, tr, use_language
 from trainwiz.core.text import plain_text
 from trainwiz.tui.options import OPTIONS, Option, off
-from trainwiz.tui.subcommands import BY_WORDS, GROUPS, Subcommand, below, help_of, top_commands
+from trainwiz.tui.subcommands import BY_WORDS, Subcommand, below, help_of
 
 COMPLETE = "_TRAINWIZ_COMPLETE"
 """Set by a shell that wants to know how the words of a command line could go on; its value is the shell."""
@@ -110,32 +110,26 @@ def command_as_one(words: Sequence[str]) -> list[str]:
 def parsed(arguments: Sequence[str]) -> tuple[str, dict[str, Any]]:
     """(the words of the command, empty for trainwiz itself; what it is given, by name). Values of choices stay text, so
     that all wrong ones can be reported together. Raises UsageError for what no command takes."""
-    given, words = read("trainwiz", arguments, (*OPTIONS, Option("--version", ""), HELP), to_command=True)
-    if not words or "help" in given:
-        return "", given
-    name, *words = words
-    if name not in top_commands():
-        raise wrong_word(no_such_command(name, list(top_commands()), "trainwiz"))
-    flag = next((option.flag for option in OPTIONS if option.name in given), None)
-    if flag is not None:
-        message = tr("Put {flag} after the command: trainwiz {command} {flag} ...", flag=flag, command=name)
-        raise usage_error("usage", flag, message)
-    if name in GROUPS:
-        names = [inner for inner, _ in below(name)]
-        given, words = read(f"trainwiz {name}", words, [HELP], to_command=True)
-        if "help" in given:
+    name, path, words = "", "trainwiz", list(arguments)
+    while name not in BY_WORDS:
+        given, words = read(path, words, [HELP] if name else (*OPTIONS, VERSION, HELP), to_command=True)
+        if "help" in given or not (name or words):
             return name, given
+        names = list(below(name))
         if not words:
-            raise wrong_word(tr("`{path}` needs a command: {names}.", path=f"trainwiz {name}", names=", ".join(names)))
-        if words[0] not in names:
-            raise wrong_word(no_such_command(words[0], names, f"trainwiz {name}"))
-        name, words = f"{name} {words[0]}", words[1:]
-    command = BY_WORDS[name]
-    return name, values_of(command, command_as_one(words) if name == "import" else words)
+            raise wrong_word(tr("`{path}` needs a command: {names}.", path=path, names=", ".join(names)))
+        word, *words = words
+        if word not in names:
+            raise wrong_word(no_such_command(word, names, path))
+        flag = next((option.flag for option in OPTIONS if option.name in given), None)
+        if flag is not None:
+            message = tr("Put {flag} after the command: trainwiz {command} {flag} ...", flag=flag, command=word)
+            raise usage_error("usage", flag, message)
+        name, path = f"{name} {word}".strip(), f"{path} {word}"
+    return name, values_of(BY_WORDS[name], path, command_as_one(words) if name == "import" else words)
 
 
-def values_of(command: Subcommand, words: Sequence[str]) -> dict[str, Any]:
-    path = f"trainwiz {command.words}"
+def values_of(command: Subcommand, path: str, words: Sequence[str]) -> dict[str, Any]:
     given, rest = read(path, words, (*command.options, *command.choices, HELP))
     if "help" in given:
         return given
@@ -158,7 +152,7 @@ def values_of(command: Subcommand, words: Sequence[str]) -> dict[str, Any]:
     return given
 
 
-HELP = Option("--help", "")
+HELP, VERSION = Option("--help", ""), Option("--version", "")
 
 
 def read(

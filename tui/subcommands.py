@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from trainwiz.core.defaults import REPLAY_SPEED
@@ -410,20 +409,16 @@ COMMANDS: tuple[Subcommand, ...] = (
 BY_WORDS: dict[str, Subcommand] = {command.words: command for command in COMMANDS}
 
 
-def top_commands() -> dict[str, str]:
-    """The first word of each command -> what it does, or the words that may follow."""
-    words = (command.words.partition(" ")[0] for command in COMMANDS)
-    return {
-        name: f"{', '.join(inner for inner, _ in below(name))}." if name in GROUPS else BY_WORDS[name].says
-        for name in words
-    }
-
-
-def below(group: str) -> Iterator[tuple[str, str]]:
+def below(group: str) -> dict[str, str]:
+    """The words that may follow a group, or (empty) trainwiz itself -> what the command does, or the words that follow."""
+    found: dict[str, str] = {}
     for command in COMMANDS:
-        name, _, inner = command.words.partition(" ")
+        name, _, word = command.words.rpartition(" ")
         if name == group:
-            yield inner, command.says
+            found[word] = command.says
+        elif not group:
+            found[name] = f"{', '.join(below(name))}."
+    return found
 
 
 # Their help, in the reader's language.
@@ -434,11 +429,9 @@ def help_of(words: str) -> str:
     common = lines_of(COMMON)
     if not words:
         more = lines_of([("--version", mark("Print the version.")), ("--help", mark("Print this help."))])
-        return "\n".join(
-            [tr(USAGE), *lines_of(top_commands().items()), help_for(OPTIONS), "", *more, "", tr(EXIT_CODES)]
-        )
+        return "\n".join([tr(USAGE), *lines_of(below("").items()), help_for(OPTIONS), "", *more, "", tr(EXIT_CODES)])
     if words in GROUPS:
-        usage, says, own = [f"trainwiz {words} {tr('COMMAND')} ..."], GROUPS[words], lines_of(below(words))
+        usage, says, own = [f"trainwiz {words} {tr('COMMAND')} ..."], GROUPS[words], lines_of(below(words).items())
         own.append("")
     else:
         command = BY_WORDS[words]

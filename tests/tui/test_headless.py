@@ -22,7 +22,7 @@ from trainwiz.core.run.folder import MEETING_TOKEN, RunFolder
 from trainwiz.core.run.lost import identify, machine_identity, this_process
 from trainwiz.core.run.state import Attempt, RunExit, RunState, RunStatus, write_state
 from trainwiz.tui.headless.ending import Ending
-from trainwiz.tui.headless.reporters import JsonReporter, PlainReporter, Progress
+from trainwiz.tui.headless.reporters import Progress, Reporter
 from trainwiz.tui.headless.run import EXIT_HUNG_UP, StopSignals, follow
 from trainwiz.tui.text import GIB
 
@@ -122,9 +122,9 @@ def test_advice_is_told_once_and_again_when_it_is_worse(folder: RunFolder, capsy
     advise(folder, severity="note", code="small", text="Not worth a line.")
     advise(folder, text="The GPU waits \x1b[31m30 % of a step.", remedy="More workers.")
     progress = reader.read()
-    PlainReporter().progress(progress)
+    Reporter("lines").progress(progress)
     assert capsys.readouterr().out.splitlines()[0] == "! The GPU waits 30 % of a step. More workers."
-    JsonReporter().progress(progress)
+    Reporter("json").progress(progress)
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert {"event": "advice", "code": "data_wait", "severity": "warning"}.items() <= events[-1].items()
     advise(folder, text="The GPU waits 31 % of a step.")
@@ -134,7 +134,7 @@ def test_advice_is_told_once_and_again_when_it_is_worse(folder: RunFolder, capsy
 
 
 def test_plain_lines_and_events(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
-    reader, reporter = alive(folder), PlainReporter()
+    reader, reporter = alive(folder), Reporter("lines")
     reporter.progress(reader.read())
     log(folder, row(1), row(2, loss=2.9), {"step": 2, "eval_loss": 2.75})
     reporter.progress(reader.read())
@@ -147,9 +147,9 @@ def test_plain_lines_and_events(folder: RunFolder, capsys: pytest.CaptureFixture
     # A loss that is no number is shown, and is null in JSON.
     folder.metrics_jsonl.write_text('{"step": 1, "loss": NaN}\n')
     progress = Progress(folder).read()
-    PlainReporter().progress(progress)
+    Reporter("lines").progress(progress)
     assert "loss nan" in capsys.readouterr().out
-    JsonReporter().progress(progress)
+    Reporter("json").progress(progress)
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert events[0]["event"] == "status" and events[1] == {"event": "metrics", "step": 1, "loss": None}
 
@@ -186,8 +186,8 @@ def test_a_removed_folder_ends_the_following(
     folder: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_state(folder, RunState(status="prepared"))
-    monkeypatch.setattr(PlainReporter, "progress", lambda *_: shutil.rmtree(folder.path))
-    assert follow(folder, PlainReporter(), StopSignals()) == EXIT_TRAINING_FAILED
+    monkeypatch.setattr(Reporter, "progress", lambda *_: shutil.rmtree(folder.path))
+    assert follow(folder, Reporter("lines"), StopSignals()) == EXIT_TRAINING_FAILED
     assert "is missing" in "".join(capsys.readouterr())
 
 
@@ -195,7 +195,7 @@ def test_the_keeper_of_a_run_that_has_ended_has_left_too(folder: RunFolder) -> N
     """Its last word is written before it has ended: the next command may remove the folder, or go on in it."""
     with subprocess.Popen(["sleep", "1"]) as keeper:
         write_state(folder, RunState(status="finished", supervisor=identify(keeper.pid)))
-        assert follow(folder, PlainReporter(), StopSignals()) == 0
+        assert follow(folder, Reporter("lines"), StopSignals()) == 0
         assert identify(keeper.pid) is None
 
 
@@ -224,7 +224,7 @@ def test_a_signal_asks_for_a_stop_with_a_checkpoint_and_a_second_one_ends_at_onc
         with signals.heard():
             for timer in timers:
                 timer.start()
-            assert follow(started.run, PlainReporter(), signals) == code
+            assert follow(started.run, Reporter("lines"), signals) == code
     finally:
         signal.signal(signal.SIGHUP, before)
     assert_gone(started.mark)
@@ -237,8 +237,8 @@ def test_a_signal_asks_for_a_stop_with_a_checkpoint_and_a_second_one_ends_at_onc
 SHOW = """
 from types import SimpleNamespace
 from trainwiz.core.run.state import RunState
-from trainwiz.tui.headless.reporters import BarReporter
-reporter = BarReporter()
+from trainwiz.tui.headless.reporters import Reporter
+reporter = Reporter("bar")
 reporter.progress(SimpleNamespace(
     state=RunState(status="running", max_steps=120), phase="training", phase_s=0.1, step=71, left_s=21.0,
     row={"loss": 2.71, "real_tokens_per_s": 18900.0}, memory_bytes=2**30, news=[], doing="",

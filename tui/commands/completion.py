@@ -14,7 +14,7 @@ from trainwiz.core.text import plain_text
 from trainwiz.tui.cli import COMPLETE
 from trainwiz.tui.options import COMMON, OPTIONS, Option
 from trainwiz.tui.output import say
-from trainwiz.tui.subcommands import BY_WORDS, GROUPS, below, top_commands
+from trainwiz.tui.subcommands import BY_WORDS, GROUPS, below
 
 # The scripts. Each asks `trainwiz` itself with the words so far; where it knows nothing, the shell offers files.
 
@@ -94,10 +94,8 @@ def candidates(words: Sequence[str]) -> Iterator[Candidate]:
         yield from _beginning(_values(done[-1], option), typed)
     elif typed.startswith("-"):
         yield from _beginning(((name, tr(one.help)) for name, one in _options(path).items()), typed)
-    elif not path:
-        yield from _beginning(((name, tr(text)) for name, text in top_commands().items()), typed)
-    elif path in GROUPS:
-        yield from _beginning(((name, tr(says)) for name, says in below(path)), typed)
+    elif path not in BY_WORDS:
+        yield from _beginning(((name, tr(says)) for name, says in below(path).items()), typed)
     elif arguments := BY_WORDS[path].arguments:
         argument = arguments[min(place, len(arguments) - 1)]
         yield from _beginning(_values(argument.metavar, argument, path), typed)

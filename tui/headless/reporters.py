@@ -153,47 +153,54 @@ QUIET_STEP_S = 5.0
 """After this long without a logged step, the line says since when."""
 
 
-def new_reporter(*, as_json: bool, plain: bool) -> Reporter:
-    if as_json:
-        return JsonReporter()
-    Colours.wanted = not plain
-    return PlainReporter() if plain or not is_terminal(sys.stdout) else BarReporter()
+Form = Literal["json", "lines", "bar"]
 
 
-class PlainReporter:
-    """One line for each thing that happens: for pipes, logs and screen readers."""
+def form_of(*, as_json: bool, plain: bool) -> Form:
+    Colours.wanted = as_json or not plain
+    return "json" if as_json else "lines" if plain or not is_terminal(sys.stdout) else "bar"
 
-    def __init__(self) -> None:
-        self._phase = ""
+
+class Reporter:
+    """What the headless run tells, in order: one JSON object on each line, the last one with the event "end" or "refused";
+    one line for each thing that happens, for pipes, logs and screen readers; or these with a live line below them."""
+
+    def __init__(self, form: Form) -> None:
+        self.form = form
+        self._said = ("", "")
         self._waited_s = 0.0
 
+    def _say_event(self, event: str, **values: Any) -> None:
+        say_json({"event": event, **values}, compact=True)
+
     def plan(self, plan: Plan, findings: tuple[Finding, ...]) -> None:
+        if self.form == "json":
+            self._say_event("plan", plan=plan.to_json())
+            return
         say_rows(plan_rows(plan))
         say_findings(findings)
 
     def prepared(self, folder: RunFolder, files: list[str]) -> None:
+        if self.form == "json":
+            self._say_event("prepared", run=str(folder.path), files=files)
+            return
         say(labelled(tr("Run"), plain_text(shown_path(folder.path))))
         if files:
             say(labelled(tr("Written"), ", ".join(files)))
 
-    def progress(self, progress: Progress) -> None:
-        for kind, values in progress.news:
-            if text := news_text(kind, values, progress):
-                say(text)
-        is_new = progress.phase != self._phase
-        if is_new or progress.phase_s < self._waited_s:
-            self._phase, self._waited_s = progress.phase, 0.0
-        if is_new:
-            if progress.phase not in ("training", "finished", "failed", "stopped", "lost"):
-                say(labelled("", tr(progress.phase)))
-        elif progress.phase_s - self._waited_s >= WAIT_LINE_EVERY_S and progress.state.is_active:
-            self._waited_s = progress.phase_s
-            say(labelled("", tr("{what} · {seconds} s", what=progress.doing, seconds=f"{progress.phase_s:.0f}")))
-
     def note(self, text: str) -> None:
+        if self.form == "json":
+            self._say_event("note", message=text)
+            return
+        self.close()
         say(plain_text(text))
 
     def refused(self, findings: tuple[Finding, ...], commands: Mapping[str, str]) -> None:
+        if self.form == "json":
+            shown = [{"command": command, "text": text} for command, text in commands.items()]
+            documents = [finding.to_json() for finding in findings]
+            self._say_event("refused", exit_code=EXIT_CANNOT_RUN, findings=documents, commands=shown)
+            return
         say(tr("Can't run on this machine. Nothing was written."), sys.stderr)
         say_findings(findings, sys.stderr)
         say(tr("Commands that work on this machine:"), sys.stderr)
@@ -201,20 +208,33 @@ class PlainReporter:
         for command, text in commands.items():
             say(plain_text(f"  {pad(command, width)}   {text}"), sys.stderr)
 
-    def end(self, ending: Ending) -> None:
-        say_rows(ending.rows())
-
-    def close(self) -> None:
-        return
-
-
-class BarReporter(PlainReporter):
-    """For terminals: one live line below what is said."""
-
     def progress(self, progress: Progress) -> None:
+        now = (progress.state.status, progress.phase)
+        is_new, self._said = now != self._said, now
+        if self.form == "json":
+            if is_new:
+                self._say_event("status", status=now[0], phase=now[1])
+            for kind, values in progress.news:
+                say_json({"event": kind, **values}, compact=True)
+            return
         for kind, values in progress.news:
-            if kind != "metrics":
-                self.note(news_text(kind, values, progress))
+            if (self.form == "lines" or kind != "metrics") and (text := news_text(kind, values, progress)):
+                self.close()
+                say(text)
+        if self.form == "bar":
+            self._draw(progress)
+        elif is_new:
+            self._waited_s = 0.0
+            if progress.phase not in ("training", "finished", "failed", "stopped", "lost"):
+                say(labelled("", tr(progress.phase)))
+        elif progress.phase_s < self._waited_s:
+            self._waited_s = 0.0
+        elif progress.phase_s - self._waited_s >= WAIT_LINE_EVERY_S and progress.state.is_active:
+            self._waited_s = progress.phase_s
+            say(labelled("", tr("{what} · {seconds} s", what=progress.doing, seconds=f"{progress.phase_s:.0f}")))
+
+    def _draw(self, progress: Progress) -> None:
+        """The live line."""
         if not progress.state.is_active:
             return
         step, steps = progress.step, progress.state.max_steps
@@ -228,60 +248,18 @@ class BarReporter(PlainReporter):
         sys.stdout.write(f"\r{'━' * done}{'─' * (room - done)} {text}\x1b[K")
         sys.stdout.flush()
 
-    def note(self, text: str) -> None:
-        self.close()
-        super().note(text)
-
     def end(self, ending: Ending) -> None:
+        if self.form == "json":
+            self._say_event("end", **ending.to_json())
+            return
         self.close()
-        super().end(ending)
+        say_rows(ending.rows())
 
     def close(self) -> None:
         """Wipes the live line."""
-        sys.stdout.write("\r\x1b[K")
-        sys.stdout.flush()
-
-
-class JsonReporter:
-    """One JSON object on each line; the last one has the event "end" or "refused"."""
-
-    def __init__(self) -> None:
-        self._said: tuple[str, str] | None = None
-
-    def _say(self, event: str, **values: Any) -> None:
-        say_json({"event": event, **values}, compact=True)
-
-    def plan(self, plan: Plan, findings: tuple[Finding, ...]) -> None:
-        self._say("plan", plan=plan.to_json())
-
-    def prepared(self, folder: RunFolder, files: list[str]) -> None:
-        self._say("prepared", run=str(folder.path), files=files)
-
-    def progress(self, progress: Progress) -> None:
-        now = (progress.state.status, progress.phase)
-        if now != self._said:
-            self._said = now
-            self._say("status", status=now[0], phase=now[1])
-        for kind, values in progress.news:
-            say_json({"event": kind, **values}, compact=True)
-
-    def note(self, text: str) -> None:
-        self._say("note", message=text)
-
-    def refused(self, findings: tuple[Finding, ...], commands: Mapping[str, str]) -> None:
-        shown = [{"command": command, "text": text} for command, text in commands.items()]
-        documents = [finding.to_json() for finding in findings]
-        self._say("refused", exit_code=EXIT_CANNOT_RUN, findings=documents, commands=shown)
-
-    def end(self, ending: Ending) -> None:
-        self._say("end", **ending.to_json())
-
-    def close(self) -> None:
-        return
-
-
-Reporter = PlainReporter | JsonReporter
-"""What the headless run tells, in order."""
+        if self.form == "bar":
+            sys.stdout.write("\r\x1b[K")
+            sys.stdout.flush()
 
 
 def step_text(step: int | None, max_steps: int | None) -> str:

@@ -33,7 +33,7 @@ from trainwiz.core.run.state import RunExit, RunState
 from trainwiz.tui.choices import Choices, wrong
 from trainwiz.tui.commands.plan import improved, refining
 from trainwiz.tui.headless.ending import Ending, planned_batch
-from trainwiz.tui.headless.reporters import Progress, Reporter, new_reporter
+from trainwiz.tui.headless.reporters import Progress, Reporter, form_of
 from trainwiz.tui.options import OTHER_MACHINE, wanted_tier
 from trainwiz.tui.output import Waiting, handling
 from trainwiz.tui.run_words import is_long, wait_words
@@ -142,7 +142,7 @@ TRACE_LIMIT_S = 20.0
 
 def run_headless(choices: Choices) -> int:
     """The whole run; returns the exit code of the command."""
-    with closing(new_reporter(as_json=choices.json, plain=choices.plain)) as reporter:
+    with closing(Reporter(form_of(as_json=choices.json, plain=choices.plain))) as reporter:
         return new_run(choices, reporter) if choices.resume is None else resume(choices, reporter)
 
 
