@@ -108,24 +108,24 @@ def held_out_word(name: str) -> str:
     return found.group().lower() if found else "eval"
 
 
+def ordered_names(names: Iterable[str]) -> list[str]:
+    """The telling ones first, then losses, then the others as they came; a held-out metric goes with its metric of the
+    training."""
+    pool = dict.fromkeys(names)
+    paired = {held_out_name(name, pool) for name in pool}
+
+    def rank(name: str) -> float:
+        if name in FIRST_METRICS:
+            return FIRST_METRICS.index(name)
+        # Behind "loss" itself, and one of the training first.
+        return 0.5 + bool(_HELD_OUT.search(name)) / 4 if "loss" in name.lower() else len(FIRST_METRICS)
+
+    return sorted((name for name in pool if name in FIRST_METRICS or name not in paired), key=rank)
+
+
 def first_choice(names: Collection[str]) -> str | None:
     """What is plotted when nothing was chosen: a loss of the training where there is one."""
-    if FIRST_METRICS[0] in names:
-        return FIRST_METRICS[0]
-    losses = [name for name in names if "loss" in name.lower()]
-    trained = [name for name in losses if not _HELD_OUT.search(name)]
-    known = [name for name in FIRST_METRICS if name in names]
-    others = [name for name in names if not _HELD_OUT.search(name)]
-    return next(iter([*trained, *losses, *known, *others, *names]), None)
-
-
-def ordered_names(names: Iterable[str]) -> list[str]:
-    """The telling ones first, then the others as they came; a held-out metric goes with its metric of the training."""
-    known = list(names)
-    pool = set(known)
-    paired = {pair for name in known if (pair := held_out_name(name, pool)) is not None}
-    first = [name for name in FIRST_METRICS if name in pool]
-    return first + [name for name in known if name not in first and name not in paired]
+    return next(iter(ordered_names(names)), None)
 
 
 # How measurements on held-out rows read: the same words in the headless run, `runs show` and the monitor.

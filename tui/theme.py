@@ -7,7 +7,6 @@ import os
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from rich.segment import Segment
 from textual.color import Color
@@ -61,36 +60,28 @@ TEXT_COLOURS = ("foreground", "muted", "accent", "success", "warning", "error")
 GROUND_COLOURS = ("background", "surface", "panel")
 
 
-class Palette(NamedTuple):
-    """The colours of one theme. `line` and `track` draw frames and empty bars; selected text lies on `track`."""
-
-    name: str
-    dark: bool
-    background: str
-    surface: str
-    panel: str
-    foreground: str
-    muted: str
-    accent: str
-    success: str
-    warning: str
-    error: str
-    line: str
-    track: str
-
-
-# fmt: off
-PALETTES: tuple[Palette, ...] = (
-    #                              background surface    panel      foreground muted
-    Palette("dark", True,          "#101418", "#151a1f", "#1d242b", "#d9dfe5", "#93a1ae",
-    #       accent     success    warning    error      line       track
-            "#62bfe0", "#83c995", "#e3b35f", "#f2817c", "#333e48", "#333e48"),
-    Palette("light", False,        "#fbfaf7", "#f5f3ee", "#ebe8e0", "#22272b", "#566069",
-            "#0a638a", "#1d6a3a", "#7d5200", "#ad241c", "#d0cbc0", "#d0cbc0"),
-    Palette("high-contrast", True, "#000000", "#000000", "#1c1c1c", "#ffffff", "#e6e6e6",
-            "#5ce1ff", "#6dff9c", "#ffd84d", "#ff9c9c", "#bdbdbd", "#5a5a5a"),
-)
-# fmt: on
+COLOURS = [
+    "background",
+    "surface",
+    "panel",
+    "foreground",
+    "muted",
+    "accent",
+    "success",
+    "warning",
+    "error",
+    "line",
+    "track",
+]
+"""`line` and `track` draw frames and empty bars; selected text lies on `track`."""
+PALETTES: dict[str, dict[str, str]] = {
+    name: dict(zip(COLOURS, values.split(), strict=True))
+    for name, values in {
+        "dark": "#101418 #151a1f #1d242b #d9dfe5 #93a1ae #62bfe0 #83c995 #e3b35f #f2817c #333e48 #333e48",
+        "light": "#fbfaf7 #f5f3ee #ebe8e0 #22272b #566069 #0a638a #1d6a3a #7d5200 #ad241c #d0cbc0 #d0cbc0",
+        "high-contrast": "#000000 #000000 #1c1c1c #ffffff #e6e6e6 #5ce1ff #6dff9c #ffd84d #ff9c9c #bdbdbd #5a5a5a",
+    }.items()
+}
 
 VARIABLES = {
     "background": (
@@ -110,21 +101,21 @@ VARIABLES = {
 """A colour -> the variables of Textual's style sheets, and our own, that have it."""
 
 
-def make_theme(palette: Palette) -> Theme:
+def make_theme(name: str, palette: Mapping[str, str]) -> Theme:
     """The Textual theme of a palette. Styles use $muted, $line and $track beside Textual's own names."""
-    variables = {name: getattr(palette, colour) for colour, names in VARIABLES.items() for name in names.split()}
+    variables = {name: palette[colour] for colour, names in VARIABLES.items() for name in names.split()}
     return Theme(
-        name=palette.name,
-        primary=palette.accent,
-        secondary=palette.muted,
-        boost=palette.panel,
-        dark=palette.dark,
+        name=name,
+        primary=palette["accent"],
+        secondary=palette["muted"],
+        boost=palette["panel"],
+        dark=name != "light",
         variables=variables | dict.fromkeys(("block-cursor-text-style", "link-style", "link-style-hover"), "none"),
-        **{name: getattr(palette, name) for name in (*TEXT_COLOURS, *GROUND_COLOURS) if name != "muted"},
+        **{colour: palette[colour] for colour in (*TEXT_COLOURS, *GROUND_COLOURS) if colour != "muted"},
     )
 
 
-THEMES: tuple[Theme, ...] = tuple(make_theme(palette) for palette in PALETTES)
+THEMES: tuple[Theme, ...] = tuple(make_theme(name, palette) for name, palette in PALETTES.items())
 
 
 def default_theme_name(environment: Mapping[str, str] = os.environ) -> str:
@@ -133,7 +124,7 @@ def default_theme_name(environment: Mapping[str, str] = os.environ) -> str:
     A terminal of 16 colours or fewer gets high contrast: the quiet greys of the others would all be black there.
     """
     wanted, term = environment.get(THEME_VARIABLE, "").lower(), environment.get("TERM", "")
-    if wanted in {palette.name for palette in PALETTES}:
+    if wanted in PALETTES:
         return wanted
     if term in ("linux", *PLAIN_TERMINALS) or term.endswith("-16color"):
         return "high-contrast"

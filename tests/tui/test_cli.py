@@ -97,7 +97,7 @@ def test_help_of_commands(command: tuple[str, ...], has: Any, has_not: Any, caps
         (("--micro-batch", "4", "--set", "batch.micro_batch_size=8", "--yes"), "also set by its own option"),
         (("--gpu", "H100", "--gpus", "0", "--yes"), "use only one"),
         (("--resume", "--yes"), "specify the run folder"),
-        (("--resume", "--output-dir", "nothing"), "no such folder"),
+        (("--resume", "--output-dir", "nothing"), "There is no run"),
         (("--resume", "--output-dir", "."), "it contains no run.yaml"),
         (("--resume", "--output-dir", ".", "--micro-batch", "4"), "--micro-batch: a resumed run keeps"),
         (("--yes", "--profile", "2080supr"), "Did you mean 2080super"),

@@ -18,7 +18,6 @@ from trainwiz.core.errors import (
     EXIT_TRAINING_FAILED,
     UsageError,
     sort_findings,
-    usage_error,
 )
 from trainwiz.core.hardware.install import need
 from trainwiz.core.language import mark, tr
@@ -29,6 +28,7 @@ from trainwiz.core.plan.gather import gather
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.run.attempts import attempt_words
 from trainwiz.core.run.folder import RunFolder, name_for_commands
+from trainwiz.core.run.listing import find_run
 from trainwiz.core.run.state import RunExit, RunState
 from trainwiz.tui.choices import Choices, wrong
 from trainwiz.tui.commands.plan import improved, refining
@@ -194,22 +194,9 @@ def plan_to_start(choices: Choices) -> Plan:
 def resume(choices: Choices, reporter: Reporter) -> int:
     others = [flag for flag in choices.given if flag not in RESUME_CHOICES]
     if others:
-        raise UsageError(
-            [wrong(flag, tr("a resumed run keeps the settings in its run.yaml; remove this")) for flag in others]
-        )
-    path = Path(choices.request.output_dir or ".")
-    folder = RunFolder(path)
-    if not folder.is_run():
-        what = tr("no such folder") if not path.exists() else tr("it contains no run.yaml")
-        raise usage_error(
-            "not_a_run",
-            str(path),
-            tr(
-                "{path} is not a run that can be resumed: {what}. List runs: `trainwiz runs list`.",
-                path=path,
-                what=what,
-            ),
-        )
+        words = tr("a resumed run keeps the settings in its run.yaml; remove this")
+        raise UsageError([wrong(flag, words) for flag in others])
+    folder = find_run(choices.request.output_dir or ".", whole=True)
     return start_and_follow(folder, reporter, detach=choices.detach, checkpoint=choices.resume)
 
 
