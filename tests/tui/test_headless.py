@@ -21,7 +21,7 @@ from trainwiz.core.run.attempts import Phase, write_phase
 from trainwiz.core.run.folder import MEETING_TOKEN, RunFolder
 from trainwiz.core.run.lost import identify, machine_identity, this_process
 from trainwiz.core.run.state import Attempt, RunExit, RunState, RunStatus, write_state
-from trainwiz.tui.headless.ending import Ending
+from trainwiz.tui.headless.ending import ending_of, ending_rows, exit_code
 from trainwiz.tui.headless.reporters import Progress, Reporter
 from trainwiz.tui.headless.run import EXIT_HUNG_UP, StopSignals, follow
 from trainwiz.tui.text import GIB
@@ -158,15 +158,15 @@ def test_the_last_lines_say_how_it_ended_and_how_to_go_on(folder: RunFolder) -> 
     log(folder, row(1), row(9))
 
     def last(status: RunStatus, **values: Any) -> tuple[int, dict[str, str]]:
-        ending = Ending(folder, RunState(status=status, **values))
-        return ending.exit_code, dict(ending.rows())
+        state = RunState(status=status, **values)
+        return exit_code(state), dict(ending_rows(folder, state))
 
     said = RunExit(130, "user_stop", "Stopped at step 7 by you.", "trainwiz runs resume runs/one")
     stopped = {"End": said.message, "Next": said.remedy}
     assert last("stopped", outcome={"step": 7}, exit=said) == (130, stopped)
     write_checkpoint(folder.path, 8)
     assert last("stopped", exit=said)[1] == {**stopped, "Saved": "runs/one/checkpoint-8"}
-    assert Ending(folder, RunState(status="stopped")).to_json()["step"] == 9, "killed, it has no outcome"
+    assert ending_of(folder, RunState(status="stopped"))["step"] == 9, "killed, it has no outcome"
     folder.final_model.mkdir()
     folder.plan_json.write_text(json.dumps({"time": {"total_low_s": 40.0, "total_high_s": 70.0}}))
     outcome = {"outcome": "finished", "step": 100, "max_steps": 100, "first_loss": 3.42, "last_loss": 2.58}
@@ -177,9 +177,9 @@ def test_the_last_lines_say_how_it_ended_and_how_to_go_on(folder: RunFolder) -> 
 
     write_state(folder, RunState(status="running", heartbeat_s=1.0))
     os.utime(folder.state_json, (1.0, 1.0))
-    ending = Ending(folder, Progress(folder).read().state)
-    assert (ending.state.status, ending.exit_code) == ("lost", 1)
-    assert "disappeared without a final record" in ending.rows()[0][1]
+    state = Progress(folder).read().state
+    assert (state.status, exit_code(state)) == ("lost", 1)
+    assert "disappeared without a final record" in ending_rows(folder, state)[0][1]
 
 
 def test_a_removed_folder_ends_the_following(

@@ -17,7 +17,7 @@ from trainwiz.tui.commands.profiles import run_list as list_profiles
 from trainwiz.tui.commands.profiles import run_show as show_profile
 from trainwiz.tui.commands.profiles import run_validate
 from trainwiz.tui.commands.runs import run_compare, run_list, run_show, run_stop
-from trainwiz.tui.headless.ending import Ending
+from trainwiz.tui.headless.ending import ending_rows
 from trainwiz.tui.headless.reporters import Reporter
 from trainwiz.tui.output import say_rows
 from trainwiz.tui.widgets.monitor_panel import MonitorPanel
@@ -81,7 +81,7 @@ COMMANDS: dict[str, Callable[[RunFolder], object]] = {
     "hardware": lambda run: run_hardware(as_json=False),
     "headless, prepared": lambda run: Reporter("lines").prepared(run, []),
     "headless, note": lambda run: Reporter("lines").note(f"Monitor it: trainwiz monitor {run.path}"),
-    "headless, end": lambda run: say_rows(Ending(run, read_state(run)).rows()),
+    "headless, end": lambda run: say_rows(ending_rows(run, read_state(run))),
 }
 
 

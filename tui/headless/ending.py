@@ -56,76 +56,79 @@ def benchmark_rows(measured: Benchmark | None) -> list[Row]:
 EXIT_CODES = {"finished": EXIT_FINISHED, "stopped": EXIT_STOPPED}
 
 
-class Ending:
-    """What there is to say of a run that has ended."""
+def exit_code(state: RunState) -> int:
+    return EXIT_CODES.get(state.status, EXIT_TRAINING_FAILED)
 
-    def __init__(self, folder: RunFolder, state: RunState) -> None:
-        self.folder = folder
-        self.state = state
-        self.exit_code = EXIT_CODES.get(state.status, EXIT_TRAINING_FAILED)
-        self.outcome: Mapping[str, Any] = state.outcome or {}
-        self.benchmark = benchmark_of(folder) if is_benchmark(folder) and not state.is_active else None
-        """The steps beside the plan, of a run that was started to measure them."""
 
-    def to_json(self) -> dict[str, Any]:
-        """`evaluation` is the last measurement on held-out rows, `results` why the training ended early; `attempts` what
-        trainwiz started by itself since somebody last started the run, and why no more followed; `next` what to do with
-        the model."""
-        folder, state, outcome, exit_ = self.folder, self.state, self.outcome, self.state.exit
-        finished = state.status == "finished"
-        model = shown_path(folder.final_model) if finished and folder.final_model.is_dir() else None
-        checkpoint = None if finished else newest_complete(folder)
-        planned = object_in((read_json(folder.plan_json) or {}).get("time"))
-        measured = {name: value for name, value in outcome.items() if name.startswith("eval_")}
-        return {
-            "status": state.status,
-            "exit_code": self.exit_code,
-            "run": shown_path(folder.path),
-            "model": model,
-            "checkpoint": checkpoint.name if checkpoint else None,
-            # A run that was killed has no outcome.
-            "step": outcome.get("step", last_metrics(folder.metrics_jsonl).get("step")),
-            "max_steps": outcome.get("max_steps") or state.max_steps,
-            "first_loss": outcome.get("first_loss"),
-            "last_loss": outcome.get("last_loss"),
-            "seconds": seconds_of(state),
-            "planned_low_s": planned.get("total_low_s"),
-            "planned_high_s": planned.get("total_high_s"),
-            "cause": exit_.cause if exit_ else None,
-            "message": exit_.message if exit_ else None,
-            "remedy": exit_.remedy if exit_ else None,
-            "evaluation": {name: value for name, value in measured.items() if number(value) is not None},
-            "engine": {key: state.engine.get(key) for key in ("planned", "actual", "findings")},
-            "benchmark": self.benchmark.to_json() if self.benchmark else None,
-            "attempts": attempts_of(folder, state),
-            "results": result_sentences(outcome),
-            "next": next_commands(folder) if model else [],
-        }
+def measured_steps(folder: RunFolder, state: RunState) -> Benchmark | None:
+    """The steps beside the plan, of a run that was started to measure them."""
+    return benchmark_of(folder) if is_benchmark(folder) and not state.is_active else None
 
-    def rows(self) -> list[Row]:
-        """The last word of the run in its own words, then what there is of each of these."""
-        known, state = self.to_json(), self.state
-        run, low_s, high_s = plain_text(known["run"]), known["planned_low_s"], known["planned_high_s"]
-        time = "" if known["seconds"] is None else duration(known["seconds"])
-        if time and None not in (low_s, high_s):
-            time = tr("{time} (planned {planned})", time=time, planned=duration_range(low_s, high_s))
-        rows = [
-            (tr("End"), plain_text(known["message"] or tr("The run ended without reporting a reason."))),
-            (tr("Time"), time),
-            (tr("Eval"), tr(", ").join(evaluation_parts(self.outcome))),
-            *benchmark_rows(self.benchmark),
-        ]
-        if state.status == "finished":
-            rows += [(tr("Engine"), f"! {plain_text(problem)}") for problem in engine_problems(state.engine)]
-        rows += [
-            (tr("Model"), plain_text(known["model"] or "")),
-            (tr("Log"), "" if state.status in EXIT_CODES else f"{run}/train.log"),
-            (tr("Saved"), f"{run}/{known['checkpoint']}" if known["checkpoint"] else ""),
-            *(("" if place else tr("Attempts"), text) for place, text in enumerate(known["attempts"])),
-            (tr("Next"), plain_text(known["remedy"] or "")),
-            *(("" if place else tr("Next"), f"{line}   {does}") for place, (does, line) in enumerate(known["next"])),
-        ]
-        return [row for row in rows if row[1]]
+
+def ending_of(folder: RunFolder, state: RunState) -> dict[str, Any]:
+    """`evaluation` is the last measurement on held-out rows, `results` why the training ended early; `attempts` what
+    trainwiz started by itself since somebody last started the run, and why no more followed; `next` what to do with
+    the model."""
+    outcome, exit_, measured = state.outcome or {}, state.exit, measured_steps(folder, state)
+    finished = state.status == "finished"
+    model = shown_path(folder.final_model) if finished and folder.final_model.is_dir() else None
+    checkpoint = None if finished else newest_complete(folder)
+    planned = object_in((read_json(folder.plan_json) or {}).get("time"))
+    evaluation = {
+        name: value for name, value in outcome.items() if name.startswith("eval_") and number(value) is not None
+    }
+    return {
+        "status": state.status,
+        "exit_code": exit_code(state),
+        "run": shown_path(folder.path),
+        "model": model,
+        "checkpoint": checkpoint.name if checkpoint else None,
+        # A run that was killed has no outcome.
+        "step": outcome.get("step", last_metrics(folder.metrics_jsonl).get("step")),
+        "max_steps": outcome.get("max_steps") or state.max_steps,
+        "first_loss": outcome.get("first_loss"),
+        "last_loss": outcome.get("last_loss"),
+        "seconds": seconds_of(state),
+        "planned_low_s": planned.get("total_low_s"),
+        "planned_high_s": planned.get("total_high_s"),
+        "cause": exit_.cause if exit_ else None,
+        "message": exit_.message if exit_ else None,
+        "remedy": exit_.remedy if exit_ else None,
+        "evaluation": evaluation,
+        "engine": {key: state.engine.get(key) for key in ("planned", "actual", "findings")},
+        "benchmark": measured.to_json() if measured else None,
+        "attempts": attempts_of(folder, state),
+        "results": result_sentences(outcome),
+        "next": next_commands(folder) if model else [],
+    }
+
+
+def ending_rows(folder: RunFolder, state: RunState) -> list[Row]:
+    """The last word of the run in its own words, then what there is of each of these."""
+    known = ending_of(folder, state)
+    run, low_s, high_s = plain_text(known["run"]), known["planned_low_s"], known["planned_high_s"]
+    time = "" if known["seconds"] is None else duration(known["seconds"])
+    if time and None not in (low_s, high_s):
+        time = tr("{time} (planned {planned})", time=time, planned=duration_range(low_s, high_s))
+    problems = engine_problems(state.engine) if state.status == "finished" else []
+    rows = [
+        (tr("End"), plain_text(known["message"] or tr("The run ended without reporting a reason."))),
+        (tr("Time"), time),
+        (tr("Eval"), tr(", ").join(evaluation_parts(known["evaluation"]))),
+        *benchmark_rows(measured_steps(folder, state)),
+        *((tr("Engine"), f"! {plain_text(problem)}") for problem in problems),
+        (tr("Model"), plain_text(known["model"] or "")),
+        (tr("Log"), "" if state.status in EXIT_CODES else f"{run}/train.log"),
+        (tr("Saved"), f"{run}/{known['checkpoint']}" if known["checkpoint"] else ""),
+        *_under(tr("Attempts"), known["attempts"]),
+        (tr("Next"), plain_text(known["remedy"] or "")),
+        *_under(tr("Next"), [f"{line}   {does}" for does, line in known["next"]]),
+    ]
+    return [row for row in rows if row[1]]
+
+
+def _under(label: str, texts: list[str]) -> list[Row]:
+    return [("" if place else label, text) for place, text in enumerate(texts)]
 
 
 def planned_batch(folder: RunFolder) -> Mapping[str, Any]:

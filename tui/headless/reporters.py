@@ -22,7 +22,7 @@ from trainwiz.core.telemetry.machine import job_memory, pids_of
 from trainwiz.core.telemetry.metrics import Metrics
 from trainwiz.core.text import number, numbers_finite, objects_in, plain_text, step_of
 from trainwiz.tui.commands.plan import plan_rows
-from trainwiz.tui.headless.ending import Ending, shown_path
+from trainwiz.tui.headless.ending import ending_of, ending_rows, shown_path
 from trainwiz.tui.output import Colours, is_terminal, labelled, say, say_findings, say_json, say_rows
 from trainwiz.tui.run_words import evaluation_parts
 from trainwiz.tui.text import cells, count, cut, duration, pad, size
@@ -248,12 +248,12 @@ class Reporter:
         sys.stdout.write(f"\r{'━' * done}{'─' * (room - done)} {text}\x1b[K")
         sys.stdout.flush()
 
-    def end(self, ending: Ending) -> None:
+    def end(self, folder: RunFolder, state: RunState) -> None:
         if self.form == "json":
-            self._say_event("end", **ending.to_json())
+            self._say_event("end", **ending_of(folder, state))
             return
         self.close()
-        say_rows(ending.rows())
+        say_rows(ending_rows(folder, state))
 
     def close(self) -> None:
         """Wipes the live line."""

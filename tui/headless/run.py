@@ -32,7 +32,7 @@ from trainwiz.core.run.listing import find_run
 from trainwiz.core.run.state import RunExit, RunState
 from trainwiz.tui.choices import Choices, wrong
 from trainwiz.tui.commands.plan import improved, refining
-from trainwiz.tui.headless.ending import Ending, planned_batch
+from trainwiz.tui.headless.ending import exit_code, planned_batch
 from trainwiz.tui.headless.reporters import Progress, Reporter, form_of
 from trainwiz.tui.options import OTHER_MACHINE, wanted_tier
 from trainwiz.tui.output import Waiting, handling
@@ -97,7 +97,7 @@ def follow(folder: RunFolder, reporter: Reporter, signals: StopSignals, *, resum
             # The keeper ends the training of a folder that was removed; nobody can write there how.
             message = tr("{path} is missing: it was removed or moved, or its disk is unavailable.", path=folder.path)
             state = replace(state, status="lost", exit=RunExit(EXIT_TRAINING_FAILED, "unknown", message))
-            reporter.end(Ending(folder, state))
+            reporter.end(folder, state)
             return EXIT_TRAINING_FAILED
         for attempt in state.attempts[told:]:
             # Why it began, where trainwiz began it by itself, and which checkpoints were renamed before it.
@@ -109,10 +109,9 @@ def follow(folder: RunFolder, reporter: Reporter, signals: StopSignals, *, resum
         told = len(state.attempts)
         reporter.progress(progress)
         if state.has_ended:
-            ending = Ending(folder, state)
-            reporter.end(ending)
+            reporter.end(folder, state)
             _await_keeper(state)
-            return ending.exit_code
+            return exit_code(state)
         if signals.hung_up:
             stop_run(folder, wait_s=0.0)
             return EXIT_HUNG_UP
