@@ -159,11 +159,12 @@ def read(
     path: str, words: Sequence[str], parameters: Iterable[Option], *, to_command: bool = False
 ) -> tuple[dict[str, Any], list[str]]:
     """(what the options among the words give, by name; the other words); with `to_command` only up to the first of those."""
-    options: dict[str, tuple[Option, bool]] = {}
-    for one in parameters:
-        options[one.flag] = one, True
-        if one.kind == "switch":
-            options[off(one.flag)] = one, False
+    options = {
+        flag: one
+        for one in parameters
+        for flag in (one.flag, off(one.flag))
+        if flag == one.flag or one.kind == "switch"
+    }
     given: dict[str, Any] = {}
     rest: list[str] = []
     left = deque(words)
@@ -177,11 +178,11 @@ def read(
             continue
         if flag not in options:
             raise wrong_word(no_such_option(plain_text(flag), list(options), path))
-        option, on = options[flag]
+        option = options[flag]
         if option.is_flag and equals:
             raise see_help(path, tr("unexpected argument {arguments}", arguments=plain_text(word)))
         if option.is_flag:
-            given[option.name] = on
+            given[option.name] = flag == option.flag
         elif equals or (left and left[0] not in options and re.match(option.follows, left[0])):
             taken = value if equals else left.popleft()
             given[option.name] = [*given.get(option.name, ()), taken] if option.is_list else taken

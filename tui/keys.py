@@ -295,9 +295,6 @@ BROWSE_KEYS: tuple[KeyBinding, ...] = (
 
 # All of them.
 
-STOLEN_KEYS: frozenset[str] = frozenset(f"ctrl+{letter}" for letter in "sbaojhm")
-"""Left out on purpose, because tmux, flow control, shells or editors take them."""
-
 KEYS: tuple[KeyBinding, ...] = (*APP_KEYS, *BROWSE_KEYS, *PLAN_KEYS, *IMPORT_KEYS, *MONITOR_KEYS, *PANEL_KEYS)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
-from itertools import groupby
+from datetime import datetime, timedelta
+from itertools import chain, groupby, repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -270,8 +270,9 @@ SMALL_PART = 0.005
 def peak_parts(breakdown: Mapping[str, int], fills: Sequence[str]) -> list[tuple[str, str, int]]:
     """(mark, name, bytes) of the parts of the peak that are worth a word, the largest first."""
     least = SMALL_PART * sum(breakdown.values())
-    parts = sorted(((name, amount) for name, amount in breakdown.items() if amount > least), key=lambda part: -part[1])
-    return [(fills[min(place, len(fills) - 1)], name, amount) for place, (name, amount) in enumerate(parts)]
+    parts = sorted(breakdown.items(), key=itemgetter(1), reverse=True)
+    marked = zip(chain(fills, repeat(fills[-1])), parts, strict=False)
+    return [(fill, name, amount) for fill, (name, amount) in marked if amount > least]
 
 
 def of_capacity(needed: int, capacity: int | None) -> str:
@@ -287,9 +288,8 @@ def finish_words(time: TimePlan, now: datetime) -> str:
         return ""
     form = "%H:%M" if high_s < CLOCK_S else "%Y-%m-%d %H:%M" if high_s < WEEK_S else "%Y-%m-%d"
     try:
-        # By the clock of the zone at that time, which may be set forward or back until then.
-        first, last = (datetime.fromtimestamp(now.timestamp() + after_s, now.tzinfo) for after_s in (low_s, high_s))
-    except (OverflowError, ValueError, OSError):
+        first, last = now + timedelta(seconds=low_s), now + timedelta(seconds=high_s)
+    except OverflowError:
         return ""
     return tr("finishes {range}", range=span(first.strftime(form), last.strftime(form)))
 

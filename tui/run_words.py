@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trainwiz.core.language import mark, tr, trn
-from trainwiz.core.text import number, plain_text
+from trainwiz.core.text import number, object_in, objects_in, plain_text, text_in
 from trainwiz.tui.output import fitted, paint, say
 from trainwiz.tui.text import count, duration, sentence_gap
 
@@ -159,9 +159,7 @@ def measured(name: str, value: float) -> str:
 
 def engine_problems(engine: Mapping[str, Any]) -> list[str]:
     """What runs otherwise than planned, one sentence each, from the engine record of a run's state."""
-    findings = engine.get("findings")
-    told = [item.get("message") for item in findings if isinstance(item, dict)] if isinstance(findings, list) else []
-    problems = [message for message in told if isinstance(message, str)]
+    problems = [text for item in objects_in(engine.get("findings")) if (text := text_in(item.get("message")))]
     planned, actual = engine.get("planned"), engine.get("actual")
     if not problems and planned and actual and planned != actual:
         problems = [tr("The engine is {actual}, but {planned} was planned.", actual=actual, planned=planned)]
@@ -211,9 +209,7 @@ def is_long(cost: StopCost) -> bool:
 
 
 def verified_text(state: RunState) -> str:
-    verified = (state.stop or {}).get("verified")
-    text = verified.get("text") if isinstance(verified, dict) else None
-    return plain_text(text) if isinstance(text, str) else ""
+    return plain_text(text_in(object_in((state.stop or {}).get("verified")).get("text")) or "")
 
 
 def now_words(cost: StopCost | None) -> str:

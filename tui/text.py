@@ -182,15 +182,9 @@ def percent(share: float | None) -> str:
     return tr("unknown") if share is None else f"{_digits(share * 100)}%"
 
 
-def deviation(share: float | None, minus: str = "−") -> str:
-    """Signed: -0.0001 -> "−0.01%"; 0 -> "exact"."""
-    if share is None:
-        return ""
-    if share == 0:
-        return tr("exact")
-    amount = abs(share) * 100
-    text = f"{amount:.2f}" if amount < 10 else f"{amount:.0f}"
-    return f"{'+' if share > 0 else minus}{text}%"
+def deviation(share: float) -> str:
+    """Signed: -0.0001 -> "−0.01%"."""
+    return f"{share * 100:+.{2 if abs(share) < 0.1 else 0}f}%".replace("-", "−")
 
 
 def number(value: float) -> str:

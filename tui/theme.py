@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import locale
 import os
-import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from rich.cells import cell_len
 from rich.segment import Segment
 from textual.color import Color
 from textual.filter import LineFilter
@@ -15,27 +14,17 @@ from textual.theme import Theme
 
 # AsciiFilter: draws every cell in ASCII, for terminals and fonts that have nothing else.
 
-_BY_HAND = str.maketrans(
+_PLAIN = str.maketrans(
     "─━═╌┄▔−–│┃║▏▕╎┆▎▍▌▐┌┐└┘├┤┬┴┼╭╮╰╯╔╗╚╝▉▊▋■●○◌▁▂▃▄▅▆▇█▓▒░·✓✗×…▸›▾▲▼↑↓→←°“”‘’",
     "--------|||||||||||+++++++++++++++++####*oo_.:-=+*#=+..+xx~>>v^v^v><o\"\"''",
 )
+_PLAIN |= {0x2800: " "} | dict.fromkeys(range(0x2801, 0x2900), "*")
+"""What looks most like it; all braille dots are one."""
 
 
 def ascii_text(text: str) -> str:
-    """As many cells as `text`, all of them ASCII; what has no likeness becomes "?", and braille dots "*"."""
-    return text if text.isascii() else "".join(map(_cells, text.translate(_BY_HAND)))
-
-
-def _cells(character: str) -> str:
-    if character.isascii():
-        return character
-    if "\u2800" <= character <= "\u28ff":
-        return " " if character == "\u2800" else "*"
-    if unicodedata.combining(character) or unicodedata.category(character) in {"Cf", "Me", "Mn"}:
-        return ""
-    plain = unicodedata.normalize("NFKD", character)[:1]
-    width = 2 if unicodedata.east_asian_width(character) in {"W", "F"} else 1
-    return (plain if plain.isascii() else "?").ljust(width, "?")
+    """As many cells as `text`, all of them ASCII; a letter without a likeness becomes "?"."""
+    return "".join(letter if letter.isascii() else "?" * cell_len(letter) for letter in text.translate(_PLAIN))
 
 
 class AsciiFilter(LineFilter):
@@ -148,31 +137,30 @@ def wants_ascii(environment: Mapping[str, str] = os.environ, encoding: str | Non
     return not can_draw(environment) or "utf" not in (encoding or locale.getpreferredencoding(False)).lower()
 
 
-@dataclass
 class Marks:
     """The marks that stand beside words; AsciiFilter draws its own for them."""
 
-    ok: str = "✓"
-    tight: str = "!"
-    bad: str = "✗"
-    here: str = "▸"
-    changed: str = "●"
-    menu: str = "▾"
-    more: str = "›"
-    times: str = "×"
-    dot: str = "·"
-    ellipsis: str = "…"
-    full: str = "█"
-    range: str = "▒"
-    empty: str = "░"
-    minus: str = "−"
-    arrow: str = "→"
-    stroke: str = "│"
-    heavy: str = "━"
-    light: str = "─"
-    fills: str = "█▓▒░"
-    levels: str = "▁▂▃▄▅▆▇█"
-    ascii_only: bool = False
+    ok = "✓"
+    tight = "!"
+    bad = "✗"
+    here = "▸"
+    changed = "●"
+    menu = "▾"
+    more = "›"
+    times = "×"
+    dot = "·"
+    ellipsis = "…"
+    full = "█"
+    range = "▒"
+    empty = "░"
+    minus = "−"
+    arrow = "→"
+    stroke = "│"
+    heavy = "━"
+    light = "─"
+    fills = "█▓▒░"
+    levels = "▁▂▃▄▅▆▇█"
+    ascii_only = False
     """Whether this process, which has one terminal, draws with ASCII alone."""
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
-from trainwiz.core.defaults import DEFAULT_PROFILE, GUIDE_SUFFIX
+from trainwiz.core.defaults import DEFAULT_PROFILE
 from trainwiz.core.errors import (
     EXIT_CANNOT_RUN,
     EXIT_FINISHED,
@@ -44,9 +44,6 @@ from trainwiz.tui.run_words import is_long, wait_words
 def commands_that_work(choices: Choices) -> dict[str, str]:
     profile = choices.request.profile
     commands: dict[str, str] = {}
-    if profile and profile.endswith(GUIDE_SUFFIX):
-        fitting = shlex.quote(profile.removesuffix(GUIDE_SUFFIX))
-        commands[f"trainwiz plan --profile {fitting}"] = tr("the plan that fits this card")
     if choices.request.mode != "smoke":
         named = f" --profile {shlex.quote(profile)}" if profile else ""
         commands[f"trainwiz{named} --smoke --yes"] = tr("the same run with a tiny model, on this machine")
