@@ -91,26 +91,25 @@ PATIENCE_S = 3.0
 """Textual's threads wait for a terminal that is gone for ever: after this the process ends without them."""
 
 
-def end_with_signals(app: App[Any]) -> None:
-    """Leave the screen first, so that the shell gets a terminal with lines, echo and cursor back. Call it in the loop."""
+def end_with_terminal(app: App[Any]) -> None:
+    """Leave the screen on a signal, so that the shell gets a terminal with lines, echo and cursor back; and let no process
+    stay behind a closed window, a killed tmux or a lost connection, which costs nothing while there is one. Call it in
+    the loop."""
+    leave = partial(app.exit, return_code=EXIT_STOPPED)
     loop = asyncio.get_running_loop()
     for number in ENDING:
         with contextlib.suppress(NotImplementedError, RuntimeError):
-            loop.add_signal_handler(number, partial(app.exit, return_code=EXIT_STOPPED))
+            loop.add_signal_handler(number, leave)
 
+    def wait_for_hangup() -> None:
+        watched = select.poll()
+        watched.register(sys.__stdin__.fileno() if sys.__stdin__ else 0, 0)
+        watched.poll()
+        threading.Timer(PATIENCE_S, os._exit, (EXIT_STOPPED,)).start()
+        with contextlib.suppress(Exception):
+            app.call_from_thread(leave)
 
-def end_without_terminal(app: App[Any]) -> None:
-    """Let no process stay behind a closed window, a killed tmux or a lost connection. Costs nothing while there is one."""
-    threading.Thread(target=_wait_for_hangup, args=(app,), name="terminal", daemon=True).start()
-
-
-def _wait_for_hangup(app: App[Any]) -> None:
-    watched = select.poll()
-    watched.register(sys.__stdin__.fileno() if sys.__stdin__ else 0, 0)
-    watched.poll()
-    threading.Timer(PATIENCE_S, os._exit, (EXIT_STOPPED,)).start()
-    with contextlib.suppress(Exception):
-        app.call_from_thread(app.exit, return_code=EXIT_STOPPED)
+    threading.Thread(target=wait_for_hangup, name="terminal", daemon=True).start()
 
 
 HERE = Path(__file__).parent
@@ -148,8 +147,6 @@ class TrainwizApp(App[int]):
         for theme in THEMES:
             self.register_theme(theme)
         self.theme = default_theme_name()
-        for name in set(self.available_themes) - {theme.name for theme in THEMES}:
-            self.unregister_theme(name)
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Textual's own, and in ASCII mode one that replaces every other character."""
@@ -178,8 +175,7 @@ class TrainwizApp(App[int]):
 
     def on_mount(self) -> None:
         if not self.is_headless and hasattr(select, "poll"):
-            end_with_signals(self)
-            end_without_terminal(self)
+            end_with_terminal(self)
 
     def get_default_screen(self) -> Screen[Any]:
         return self._first_screen()
@@ -197,11 +193,6 @@ class TrainwizApp(App[int]):
     def action_help_quit(self) -> None:
         """Ctrl-C leaves nothing and stops nothing; it says how to leave. In an editor q is a letter, ctrl+q is not."""
         self.notify(tr("Press ctrl+q to quit. A run that was started continues."), markup=False)
-
-    def leave_with(self, words: str) -> None:
-        """Leave with exit code 0 and say something in the terminal."""
-        self.farewell = words
-        self.exit(0)
 
     def action_next_theme(self) -> None:
         names = [theme.name for theme in THEMES]

@@ -18,7 +18,7 @@ _PLAIN = str.maketrans(
     "─━═╌┄▔−–│┃║▏▕╎┆▎▍▌▐┌┐└┘├┤┬┴┼╭╮╰╯╔╗╚╝▉▊▋■●○◌▁▂▃▄▅▆▇█▓▒░·✓✗×…▸›▾▲▼↑↓→←°“”‘’",
     "--------|||||||||||+++++++++++++++++####*oo_.:-=+*#=+..+xx~>>v^v^v><o\"\"''",
 )
-_PLAIN |= {0x2800: " "} | dict.fromkeys(range(0x2801, 0x2900), "*")
+_PLAIN |= {0x2800: ord(" ")} | dict.fromkeys(range(0x2801, 0x2900), ord("*"))
 """What looks most like it; all braille dots are one."""
 
 
@@ -44,9 +44,6 @@ class AsciiFilter(LineFilter):
 
 THEME_VARIABLE = "TRAINWIZ_THEME"
 ASCII_VARIABLE = "TRAINWIZ_ASCII"
-
-TEXT_COLOURS = ("foreground", "muted", "accent", "success", "warning", "error")
-GROUND_COLOURS = ("background", "surface", "panel")
 
 
 COLOURS = [
@@ -100,7 +97,14 @@ def make_theme(name: str, palette: Mapping[str, str]) -> Theme:
         boost=palette["panel"],
         dark=name != "light",
         variables=variables | dict.fromkeys(("block-cursor-text-style", "link-style", "link-style-hover"), "none"),
-        **{colour: palette[colour] for colour in (*TEXT_COLOURS, *GROUND_COLOURS) if colour != "muted"},
+        foreground=palette["foreground"],
+        accent=palette["accent"],
+        success=palette["success"],
+        warning=palette["warning"],
+        error=palette["error"],
+        background=palette["background"],
+        surface=palette["surface"],
+        panel=palette["panel"],
     )
 
 

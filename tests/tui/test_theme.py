@@ -6,9 +6,7 @@ import itertools
 
 from rich.cells import cell_len
 from trainwiz.tui.theme import (
-    GROUND_COLOURS,
     PALETTES,
-    TEXT_COLOURS,
     Marks,
     ascii_text,
     default_theme_name,
@@ -17,6 +15,9 @@ from trainwiz.tui.theme import (
 )
 
 from tests.each import each
+
+TEXT_COLOURS = ("foreground", "muted", "accent", "success", "warning", "error")
+GROUND_COLOURS = ("background", "surface", "panel")
 
 
 def contrast_ratio(first: str, second: str) -> float:
