@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Literal, cast
@@ -62,6 +63,17 @@ class KeyBinding:
 key = KeyBinding
 hidden = partial(KeyBinding, rank=9)
 """A key that only the help and the palette tell of."""
+
+
+def digits(name: str, action: str, words: Sequence[str], sentence: str, rank: int = 1) -> list[KeyBinding]:
+    """A key for each of `words`; the first stands for all of them in the key bar and in the help."""
+    return [
+        KeyBinding(f"{name}_1", "1", f"{action}(1)", words[0], sentence, label=f"1-{len(words)}", rank=rank),
+        *(
+            hidden(f"{name}_{number}", f"{number}", f"{action}({number})", text, sentence)
+            for number, text in enumerate(words[1:], start=2)
+        ),
+    ]
 
 
 # Keys of the whole application, of its windows and of its lists.
@@ -136,19 +148,6 @@ PANEL_NAMES = (
 """The panels of the monitor in the order of their digits."""
 
 
-def _panel_keys() -> list[KeyBinding]:
-    """The first stands for all of them in the key bar and in the help."""
-    sentence = mark(
-        "Show a single panel: 1 plot, 2 speed, 3 device, 4 RAM and disk, 5 advice, 6 log, 7 answers; press again to "
-        "go back."
-    )
-    others = enumerate(PANEL_NAMES[1:], start=2)
-    return [
-        key("monitor.panel_1", "1", "one_panel(1)", "panels", sentence, label="1-7"),
-        *(hidden(f"monitor.panel_{n}", f"{n}", f"one_panel({n})", name, sentence) for n, name in others),
-    ]
-
-
 MONITOR_KEYS: tuple[KeyBinding, ...] = (
     key(
         "monitor.stop",
@@ -169,7 +168,15 @@ MONITOR_KEYS: tuple[KeyBinding, ...] = (
         needs="resume",
     ),
     key("monitor.log", "l", "show_log", "log", "Show the log on the whole screen, to search and filter it."),
-    *_panel_keys(),
+    *digits(
+        "monitor.panel",
+        "one_panel",
+        (mark("panels"), *PANEL_NAMES[1:]),
+        mark(
+            "Show a single panel: 1 plot, 2 speed, 3 device, 4 RAM and disk, 5 advice, 6 log, 7 answers; press again to "
+            "go back."
+        ),
+    ),
     key("monitor.metric", "m", "choose_metric", "metric", "Select the metric to plot."),
     hidden("monitor.next_metric", "full_stop", "next_metric(1)", "next metric", "Plot the next metric.", label="."),
     hidden(
@@ -197,18 +204,6 @@ MONITOR_KEYS: tuple[KeyBinding, ...] = (
 
 # Keys of the wizard.
 
-REMEDY_KEYS = "123456789"
-
-
-def _remedy_keys() -> list[KeyBinding]:
-    """The first stands for all of them in the key bar."""
-    words, sentence = mark("apply a fix"), mark("Apply the fix with this number.")
-    return [
-        key("plan.remedy_1", "1", "apply_remedy(1)", words, sentence, label="1-9", rank=2),
-        *(hidden(f"plan.remedy_{n}", n, f"apply_remedy({n})", words, sentence) for n in REMEDY_KEYS[1:]),
-    ]
-
-
 PLAN_KEYS: tuple[KeyBinding, ...] = (
     key("plan.next", "enter", "next_step", "next", "Go to the next step; on the last step, start the run.", rank=0),
     key("plan.back", "escape", "previous_step", "back", "Go back one step. Nothing is lost.", rank=0),
@@ -218,7 +213,7 @@ PLAN_KEYS: tuple[KeyBinding, ...] = (
     hidden("plan.next_value", "right", "next_value(1)", "next value", "Switch to the next value."),
     hidden("plan.previous_value", "left", "next_value(-1)", "previous value", "Switch to the previous value."),
     key("plan.find", "slash", "find", "find field", "Find a field by name.", label="/", rank=3),
-    *_remedy_keys(),
+    *digits("plan.remedy", "apply_remedy", [mark("apply a fix")] * 9, mark("Apply the fix with this number."), rank=2),
     key(
         "plan.import",
         "i",

@@ -47,7 +47,7 @@ def part_words(part: Imported) -> str:
     return f"{plain_text(part.file)} ({tr(KIND_WORDS[part.kind])})"
 
 
-def report_sections(merged: Imported) -> Iterator[tuple[str, list[list[str]]]]:
+def report_sections(merged: Imported) -> list[tuple[str, list[list[str]]]]:
     """(title, rows) of what an import has. Rows end with their place; those of what was dropped have one cell: a reason,
     and indented its settings, for there are few reasons."""
     from trainwiz.core.importing.report import shown
@@ -60,25 +60,32 @@ def report_sections(merged: Imported) -> Iterator[tuple[str, list[list[str]]]]:
         line = f":{one.line}" if one.line else ""
         return plain_text(f"{one.file}{line}" if len(merged.parts) > 1 else line)
 
+    reasons: dict[str, list[str]] = {}
+    for one in merged.dropped:
+        reasons.setdefault(plain_text(tr(one.why)), []).append(" ".join(setting(one)).rstrip())
     mapped, renamed, dropped, unknown = merged.mapped, merged.renamed, merged.dropped, merged.unknown
-    if mapped:
-        rows = [[*setting(one), f"→ {one.key}", value_words(one.set_to), place(one)] for one in mapped]
-        yield trn("Mapped: {n} setting", "Mapped: {n} settings", len(mapped)), rows
-    if renamed:
-        names = [(plain_text(one.old, LONGEST_NAME), plain_text(one.new, LONGEST_NAME), place(one)) for one in renamed]
-        yield (
+    sections = [
+        (
+            trn("Mapped: {n} setting", "Mapped: {n} settings", len(mapped)),
+            [[*setting(one), f"→ {one.key}", value_words(one.set_to), place(one)] for one in mapped],
+        ),
+        (
             trn("Renamed: {n} old name", "Renamed: {n} old names", len(renamed)),
-            [[old, f"→ {new}", where] for old, new, where in names],
-        )
-    if dropped:
-        reasons: dict[str, list[str]] = {}
-        for one in dropped:
-            reasons.setdefault(plain_text(tr(one.why)), []).append(" ".join(setting(one)).rstrip())
-        rows = [[text] for why, names in reasons.items() for text in (why, f"  {', '.join(names)}")]
-        yield trn("Dropped: {n} setting", "Dropped: {n} settings", len(dropped)), rows
-    if unknown:
-        rows = [[*setting(one), place(one)] for one in unknown]
-        yield trn("Unknown: {n} setting", "Unknown: {n} settings", len(unknown)), rows
+            [
+                [plain_text(one.old, LONGEST_NAME), f"→ {plain_text(one.new, LONGEST_NAME)}", place(one)]
+                for one in renamed
+            ],
+        ),
+        (
+            trn("Dropped: {n} setting", "Dropped: {n} settings", len(dropped)),
+            [[text] for why, names in reasons.items() for text in (why, f"  {', '.join(names)}")],
+        ),
+        (
+            trn("Unknown: {n} setting", "Unknown: {n} settings", len(unknown)),
+            [[*setting(one), place(one)] for one in unknown],
+        ),
+    ]
+    return [section for section in sections if section[1]]
 
 
 # A row as the model will read it: its tokens in lines, the learnt ones between brackets.

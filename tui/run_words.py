@@ -219,10 +219,9 @@ def now_words(cost: StopCost | None) -> str:
         )
     if cost.lost_steps is None:
         return tr("Now: it stops immediately. No step has been logged yet.")
-    since = tr("everything so far: no checkpoint yet")
-    if cost.checkpoint:
-        since = tr("since {checkpoint}", checkpoint=cost.checkpoint)
-    lost = trn("{n} step", "{n} steps", cost.lost_steps, n=f"{cost.lost_steps:,}")
+    kept = cost.checkpoint
+    since = tr("since {checkpoint}", checkpoint=kept) if kept else tr("everything so far: no checkpoint yet")
+    lost = trn("{n} step", "{n} steps", cost.lost_steps, n=count(cost.lost_steps))
     if cost.lost_s:
         lost = tr("{steps}, about {time} of work", steps=lost, time=duration(cost.lost_s))
     return tr("Now: it stops immediately and loses {what} ({since}).", what=lost, since=since)
