@@ -178,14 +178,13 @@ def overrides_from(parsed: Mapping[str, Any], findings: list[Finding]) -> dict[s
             overrides[key] = None if value == "auto" and "auto" in BY_NAME[name].values else value
     for assignment in parsed.get("set", ()):
         key, equals, value = assignment.partition("=")
-        key = key.strip()
+        key, words = key.strip(), ""
         if not equals or not key:
-            words = tr(
-                "{assignment} is not key=value; example: training.seed=7", assignment=repr(plain_text(assignment, 60))
-            )
-            findings.append(wrong("--set", words))
+            shown = repr(plain_text(assignment, 60))
+            words = tr("{assignment} is not key=value; example: training.seed=7", assignment=shown)
         elif overrides.get(key) is not None:
             words = tr("{key} is also set by its own option; use only one of the two", key=plain_text(key, 60))
+        if words:
             findings.append(wrong("--set", words))
         else:
             overrides[key] = value

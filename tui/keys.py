@@ -308,8 +308,6 @@ def bindings(*screens: ScreenName) -> list[Binding]:
             description=row.words,
             tooltip=row.sentence,
             id=row.id,
-            key_display=row.shown_key,
-            show=row.rank < 9,
             priority=row.priority,
         )
         for row in keys_of(*screens)

@@ -85,14 +85,13 @@ def say_rows(rows: Iterable[Row], width: int = LABEL_WIDTH) -> None:
 
 def fitted(rows: Sequence[Sequence[str]], right: Collection[int] = (), dropped: Sequence[int] = ()) -> list[list[str]]:
     """The rows in columns, as `aligned`; where a terminal is too narrow for all, the columns in `dropped` go in turn."""
-    columns, width = list(range(len(rows[0]))), width_of(sys.stdout)
-    for least in (None, *dropped):
-        columns = [column for column in columns if column != least]
+    columns, waiting, width = list(range(len(rows[0]))), list(dropped), width_of(sys.stdout)
+    while True:
         places = [place for place, column in enumerate(columns) if column in right]
         lines = aligned([[row[column] for column in columns] for row in rows], places)
-        if width is None or cells("  ".join(lines[0])) <= width:
-            break
-    return lines
+        if width is None or not waiting or cells("  ".join(lines[0])) <= width:
+            return lines
+        columns.remove(waiting.pop(0))
 
 
 def agreed(question: str, otherwise: str) -> bool:

@@ -53,11 +53,12 @@ def painted_status(status: str, words: str) -> str:
 
 def say_runs(rows: Sequence[Sequence[str]], statuses: Sequence[str], dropped: Sequence[int] = ()) -> None:
     """A heading and a line for each run: name, status, step and loss come first. `dropped` as of `fitted`."""
-    signs = [" ", *(look_of(status).sign for status in statuses)]
-    signed = [[name, f"{sign} {status}", *rest] for sign, (name, status, *rest) in zip(signs, rows, strict=True)]
-    for place, row in enumerate(fitted(signed, (2, 3), dropped)):
-        row[1] = paint(row[1], look_of(statuses[place - 1]).paint) if place else row[1]
-        say("  ".join(row).rstrip())
+    looks = [None, *map(look_of, statuses)]
+    signed = [
+        [row[0], f"{look.sign if look else ' '} {row[1]}", *row[2:]] for look, row in zip(looks, rows, strict=True)
+    ]
+    for look, (name, status, *rest) in zip(looks, fitted(signed, (2, 3), dropped), strict=True):
+        say("  ".join([name, paint(status, look.paint) if look else status, *rest]).rstrip())
 
 
 def steps_of(step: int | None, max_steps: int | None) -> str:
