@@ -100,31 +100,33 @@ Segment = tuple[str, bool]
 
 def chat_lines(shown: ShownChat, width: int, split: str = SPLIT) -> Iterator[list[Segment]]:
     """The lines of a row, each as segments; the first of a turn begins with its role. `split` stands between tokens."""
+    tokens = [(_visible(piece), learnt) for piece, learnt in zip(shown.pieces, shown.learnt, strict=True)]
     start = 0
-    for role, end in (*shown.turns, ("", len(shown.pieces))):
+    for role, end in (*shown.turns, ("", len(tokens))):
         label = plain_text(role)
-        for line in _turn(shown, start, end, max(20, width - ROLE_WIDTH - 2), split):
+        for line in _lines(tokens[start:end], max(20, width - ROLE_WIDTH), split):
             yield [(pad(label, ROLE_WIDTH), False), *line]
             label = ""
         start = max(start, end)
 
 
-def _turn(shown: ShownChat, start: int, end: int, width: int, split: str) -> Iterator[list[Segment]]:
-    """Tokens from `start` to `end` in lines of `width` cells and two brackets; a line ends where the text does."""
+def _lines(tokens: Sequence[Segment], width: int, split: str) -> Iterator[list[Segment]]:
+    """Lines of at most `width` cells, brackets included; a line ends where the text does."""
     line: list[Segment] = []
-    used = 0
-    for piece, learnt in zip(shown.pieces[start:end], shown.learnt[start:end], strict=True):
-        text = piece[:LONGEST_PIECE].replace("\r\n", LINE_END).replace("\n", LINE_END).replace("\t", "→")
-        text = plain_text(text) if text.strip() else text
-        # With the brackets of what is learnt.
-        length = cells(text) + len(split) + (2 if not line or line[-1][1] != learnt else 0)
-        if line and (used + length > width or line[-1][0].endswith(LINE_END)):
+    for token in tokens:
+        longer = sum(cells(text) for text, _ in _marked([*line, token], split))
+        if line and (longer > width or line[-1][0].endswith(LINE_END)):
             yield _marked(line, split)
-            line, used = [], 0
-        line.append((text, learnt))
-        used += length
+            line = []
+        line.append(token)
     if line:
         yield _marked(line, split)
+
+
+def _visible(piece: str) -> str:
+    """A token on one line: ends of lines as a mark, what a terminal would obey taken out."""
+    text = piece[:LONGEST_PIECE].replace("\r\n", LINE_END).replace("\n", LINE_END).replace("\t", "→")
+    return plain_text(text) if text.strip() else text
 
 
 def _marked(line: list[Segment], split: str) -> list[Segment]:

@@ -426,19 +426,17 @@ def below(group: str) -> dict[str, str]:
 
 def help_of(words: str) -> str:
     """The help of a command, of a group of them, or (empty) of trainwiz itself."""
-    common = lines_of(COMMON)
     if not words:
-        more = lines_of([("--version", mark("Print the version.")), ("--help", mark("Print this help."))])
-        return "\n".join([tr(USAGE), *lines_of(below("").items()), help_for(OPTIONS), "", *more, "", tr(EXIT_CODES)])
+        common = lines_of([("--version", mark("Print the version.")), ("--help", mark("Print this help."))])
+        commands = lines_of(below("").items())
+        return "\n".join([tr(USAGE), *commands, help_for(OPTIONS), "", *common, "", tr(EXIT_CODES)])
     if words in GROUPS:
-        usage, says, own = [f"trainwiz {words} {tr('COMMAND')} ..."], GROUPS[words], lines_of(below(words).items())
-        own.append("")
+        usage, says, own = f"trainwiz {words} {tr('COMMAND')} ...", GROUPS[words], [*below(words).items()]
     else:
         command = BY_WORDS[words]
-        arguments = lines_of((one.metavar, one.help) for one in command.arguments)
-        options = lines_of((one.synopsis, one.help) for one in command.options)
+        options = [(one.synopsis, one.help) for one in command.options]
         if command.usage:
-            return "\n".join([tr(command.usage), "", *options, help_for(command.choices)])
-        usage = [f"trainwiz {words}", tr("[OPTIONS]"), *(one.synopsis for one in command.arguments)]
-        says, own = command.says, [*arguments, *options]
-    return "\n".join([tr("Usage: {command}", command=" ".join(usage)), "", tr(says), "", *own, *common])
+            return "\n".join([tr(command.usage), "", *lines_of(options), help_for(command.choices)])
+        usage = " ".join([f"trainwiz {words}", tr("[OPTIONS]"), *(one.synopsis for one in command.arguments)])
+        says, own = command.says, [*((one.metavar, one.help) for one in command.arguments), *options]
+    return "\n".join([tr("Usage: {command}", command=usage), "", tr(says), "", *lines_of([*own, *COMMON])])
