@@ -110,16 +110,16 @@ def held_out_word(name: str) -> str:
 
 
 def ordered_names(names: Iterable[str]) -> list[str]:
-    """The telling ones first, then losses, then the others as they came; a held-out metric goes with its metric of the
-    training."""
+    """The telling ones first, then the others as they came; a held-out metric goes with its metric of the training."""
     pool = dict.fromkeys(names)
     paired = {held_out_name(name, pool) for name in pool}
 
     def rank(name: str) -> float:
         if name in FIRST_METRICS:
             return FIRST_METRICS.index(name)
-        # Behind "loss" itself, and one of the training first.
-        return 0.5 + bool(_HELD_OUT.search(name)) / 4 if "loss" in name.lower() else len(FIRST_METRICS)
+        # Without "loss" itself another one is first, best of the training.
+        stands_in = "loss" in name.lower() and FIRST_METRICS[0] not in pool
+        return bool(_HELD_OUT.search(name)) / 2 if stands_in else len(FIRST_METRICS)
 
     return sorted((name for name in pool if name in FIRST_METRICS or name not in paired), key=rank)
 
