@@ -25,7 +25,7 @@ from textual.screen import Screen
 from trainwiz.core.errors import EXIT_STOPPED
 from trainwiz.core.language import tr, use_language
 from trainwiz.tui.keys import KeyBinding, bindings, keys_of, owner_of
-from trainwiz.tui.theme import THEMES, AsciiFilter, default_theme_name, marks, wants_ascii
+from trainwiz.tui.theme import PALETTES, THEMES, AsciiFilter, default_theme_name, marks, wants_ascii
 
 # Keys that come faster than they are worked off: each one goes where it would have gone had it been typed slowly.
 
@@ -195,7 +195,7 @@ class TrainwizApp(App[int]):
         self.notify(tr("Press ctrl+q to quit. A run that was started continues."), markup=False)
 
     def action_next_theme(self) -> None:
-        names = [theme.name for theme in THEMES]
+        names = list(PALETTES)
         self.theme = names[(names.index(self.theme) + 1) % len(names)]
 
     def action_help(self) -> None:

@@ -10,7 +10,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from types import FrameType
 from typing import Any, TextIO
 
@@ -216,18 +216,15 @@ EXIT_CLOSED_PIPE = 141
 
 def report_failure(error: BaseException, *, arguments: Sequence[str], debug: bool) -> int:
     """Say what happened on stderr (or as JSON on stdout) and return the exit code. Never raises."""
-    if isinstance(error, BrokenPipeError):
-        silence_stdout()
-        return EXIT_CLOSED_PIPE
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else EXIT_DEFECT
-    if debug:
-        traceback.print_exception(error)
-    try:
-        return tell(error, as_json="--json" in arguments)
-    except BrokenPipeError:
-        silence_stdout()
-        return EXIT_CLOSED_PIPE
+    with suppress(BrokenPipeError):
+        if not isinstance(error, BrokenPipeError):
+            if debug:
+                traceback.print_exception(error)
+            return tell(error, as_json="--json" in arguments)
+    silence_stdout()
+    return EXIT_CLOSED_PIPE
 
 
 def tell(error: BaseException, *, as_json: bool) -> int:
