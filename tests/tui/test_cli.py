@@ -184,8 +184,8 @@ def loads(arguments: list[str], *heavy: str) -> list[str]:
 
 
 def test_the_help_and_the_way_to_a_monitor_load_nothing_heavy() -> None:
-    assert loads(["--help"], "rich", "pydantic", "yaml", "textual", "torch", "psutil") == []
-    assert loads(["monitor", "."], "pydantic", "psutil", "yaml", "torch") == []
+    assert loads(["--help"], "typer", "rich", "pydantic", "yaml", "textual", "torch", "psutil") == []
+    assert loads(["monitor", "."], "typer", "pydantic", "psutil", "yaml", "torch") == []
 
 
 def choices(**values: Any) -> Choices:

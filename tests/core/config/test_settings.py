@@ -34,7 +34,7 @@ settings_training.TrainingSection.made_up = setting(
 from trainwiz.tui.subcommands import help_of
 from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, TRAINING, fields_of, parse_field, shown_value
 
-light = sorted(name for name in ("pydantic", "yaml", "torch") if name in sys.modules)
+light = sorted(name for name in ("pydantic", "typer", "yaml", "torch") if name in sys.modules)
 row = FIELD_BY_ID["made_up"]
 from trainwiz.core.config.build import build_config
 from trainwiz.core.profile.read import profile_schema

@@ -323,7 +323,7 @@ import trainwiz.core.history.run
 print(*{name.partition(".")[0] for name in sys.modules})
 """
 """All that a keeper loads from its start to its end."""
-HEAVY = {"pydantic", "yaml", "torch", "numpy", "transformers", "accelerate", "datasets", "textual", "rich"}
+HEAVY = {"pydantic", "yaml", "torch", "numpy", "transformers", "accelerate", "datasets", "textual", "rich", "typer"}
 
 
 def test_it_loads_no_configuration_and_nothing_heavy() -> None:
