@@ -38,7 +38,7 @@ FUNCTIONS = {"tr": 1, "mark": 1, "trn": 2}
 """How many literals each takes; tr_as takes a meaning and a text, which is "text [meaning]" in the catalogue."""
 KEY_FUNCTIONS = ("key", "hidden")
 """Rows of the key table: the words of the key bar and the sentence of the help are their fourth and fifth arguments."""
-ROWS = {"Own": 1, "Subcommand": 2}
+ROWS = {"Option": 1, "Subcommand": 2}
 """Rows of the table of commands: which argument people read."""
 TEXT_TABLES = ("SENTENCES", "REASONS")
 """Ends of the names of tables whose values are texts, also those of the tables in them."""
@@ -114,8 +114,10 @@ def python_texts(tree: ast.Module) -> Iterator[tuple[int, Text]]:
             read = (arg.value for arg in node.args[3:5] if isinstance(arg, ast.Constant))
             yield from ((node.lineno, text) for text in read if isinstance(text, str))
         if node.func.id in ROWS:
-            text = node.args[ROWS[node.func.id]]
-            yield from [(node.lineno, str(text.value))] if isinstance(text, ast.Constant) and text.value else []
+            texts_read = node.args[ROWS[node.func.id] :][:1]
+            yield from (
+                (node.lineno, str(text.value)) for text in texts_read if isinstance(text, ast.Constant) and text.value
+            )
         if node.func.id not in FUNCTIONS:
             continue
         wanted = FUNCTIONS[node.func.id]

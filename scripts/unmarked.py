@@ -59,7 +59,7 @@ SMALL = frozenset(
         "none",
     ]
 )
-TRANSLATORS = frozenset({"tr", "trn", "tr_as", "mark", "Own", "Subcommand"})
+TRANSLATORS = frozenset({"tr", "trn", "tr_as", "mark", "Option", "Subcommand"})
 NOT_READ = frozenset(
     {"compile", "fullmatch", "match", "search", "sub", "findall", "finditer", "split", "namedtuple", "TypeVar", "cast"}
     | {"getattr", "setattr", "hasattr", "startswith", "endswith", "query", "query_one", "import_module", "strftime"}

@@ -21,12 +21,11 @@ from textual.app import App
 from textual.binding import BindingType
 from textual.events import Event, Key
 from textual.filter import LineFilter
-from textual.message_pump import MessagePump
 from textual.screen import Screen
 from trainwiz.core.errors import EXIT_STOPPED
 from trainwiz.core.language import tr, use_language
 from trainwiz.tui.keys import KeyBinding, bindings, keys_of, owner_of
-from trainwiz.tui.theme import THEMES, AsciiFilter, default_theme_name, use_ascii, wants_ascii
+from trainwiz.tui.theme import PALETTES, THEMES, AsciiFilter, default_theme_name, marks, wants_ascii
 
 # Keys that come faster than they are worked off: each one goes where it would have gone had it been typed slowly.
 
@@ -54,47 +53,35 @@ class TypedKeys:
 
     async def type(self, key: Key) -> None:
         """Send it now or, within a burst, in its turn."""
-        if self._task is None and time.monotonic() - self._sent_at > BURST_S:
-            await self._send_now(key)
-            return
         self._held.append(key)
-        if self._task is None:
+        if self._task is None and time.monotonic() - self._sent_at > BURST_S:
+            await self._send_next()
+        elif self._task is None:
             self._task = asyncio.create_task(self._send_held())
 
-    async def _send_now(self, key: Key) -> None:
+    async def _send_next(self) -> None:
         self._sent_at, self._sent_to = time.monotonic(), self._app.screen
-        await self._send(key)
+        await self._send(self._held.popleft())
 
     async def _send_held(self) -> None:
         try:
             while self._held and self._app.is_running:
-                await self._settled()
-                await self._send_now(self._held.popleft())
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LONGEST_WAIT_S):
+                        await self._settled()
+                await self._send_next()
         finally:
             self._task = None
 
     async def _settled(self) -> None:
-        """Returns when nothing that the last key brought about waits in a queue, or after LONGEST_WAIT_S."""
-        deadline = time.monotonic() + LONGEST_WAIT_S
+        """Returns when nothing that the last key brought about waits in a queue."""
         for _ in range(ROUNDS):
             for pump in (self._app.focused or self._app.screen).ancestors_with_self:
-                await _worked_off(pump, deadline)
-        screen = self._app.screen
-        automatic = self._app.AUTO_FOCUS if screen.AUTO_FOCUS is None else screen.AUTO_FOCUS
-        if screen is not self._sent_to and automatic:
-            while self._app.focused is None and time.monotonic() < deadline:
-                await asyncio.sleep(0.005)
-
-
-async def _worked_off(pump: MessagePump, deadline: float) -> None:
-    done = asyncio.Event()
-    if not pump.call_later(done.set):
-        return
-    while not done.is_set() and pump.is_running and time.monotonic() < deadline:
-        try:
-            await asyncio.wait_for(done.wait(), 0.02)
-        except TimeoutError:
-            continue
+                done = asyncio.Event()
+                if pump.call_later(done.set):
+                    await done.wait()
+        while self._app.screen is not self._sent_to and self._app.focused is None:
+            await asyncio.sleep(0.005)
 
 
 # What a full-screen program does when it is told to end, and when its terminal is taken away.
@@ -104,26 +91,25 @@ PATIENCE_S = 3.0
 """Textual's threads wait for a terminal that is gone for ever: after this the process ends without them."""
 
 
-def end_with_signals(app: App[Any]) -> None:
-    """Leave the screen first, so that the shell gets a terminal with lines, echo and cursor back. Call it in the loop."""
+def end_with_terminal(app: App[Any]) -> None:
+    """Leave the screen on a signal, so that the shell gets a terminal with lines, echo and cursor back; and let no process
+    stay behind a closed window, a killed tmux or a lost connection, which costs nothing while there is one. Call it in
+    the loop."""
+    leave = partial(app.exit, return_code=EXIT_STOPPED)
     loop = asyncio.get_running_loop()
     for number in ENDING:
         with contextlib.suppress(NotImplementedError, RuntimeError):
-            loop.add_signal_handler(number, partial(app.exit, return_code=EXIT_STOPPED))
+            loop.add_signal_handler(number, leave)
 
+    def wait_for_hangup() -> None:
+        watched = select.poll()
+        watched.register(sys.__stdin__.fileno() if sys.__stdin__ else 0, 0)
+        watched.poll()
+        threading.Timer(PATIENCE_S, os._exit, (EXIT_STOPPED,)).start()
+        with contextlib.suppress(Exception):
+            app.call_from_thread(leave)
 
-def end_without_terminal(app: App[Any]) -> None:
-    """Let no process stay behind a closed window, a killed tmux or a lost connection. Costs nothing while there is one."""
-    threading.Thread(target=_wait_for_hangup, args=(app,), name="terminal", daemon=True).start()
-
-
-def _wait_for_hangup(app: App[Any]) -> None:
-    watched = select.poll()
-    watched.register(sys.__stdin__.fileno() if sys.__stdin__ else 0, 0)
-    watched.poll()
-    threading.Timer(PATIENCE_S, os._exit, (EXIT_STOPPED,)).start()
-    with contextlib.suppress(Exception):
-        app.call_from_thread(app.exit, return_code=EXIT_STOPPED)
+    threading.Thread(target=wait_for_hangup, name="terminal", daemon=True).start()
 
 
 HERE = Path(__file__).parent
@@ -151,9 +137,8 @@ class TrainwizApp(App[int]):
             # Rich takes 80 x 25 for it and Textual the real size: the screen would be laid out for both in turn, for ever.
             self.console.size = shutil.get_terminal_size()
         self._first_screen = first_screen
-        self.ascii_only = wants_ascii() if ascii_only is None else ascii_only
-        use_ascii(self.ascii_only)
-        if self.ascii_only:
+        marks.ascii_only = wants_ascii() if ascii_only is None else ascii_only
+        if marks.ascii_only:
             # Chinese would be nothing but question marks.
             use_language("en")
         self._typed = TypedKeys(self, super().on_event)
@@ -162,13 +147,11 @@ class TrainwizApp(App[int]):
         for theme in THEMES:
             self.register_theme(theme)
         self.theme = default_theme_name()
-        for name in set(self.available_themes) - {theme.name for theme in THEMES}:
-            self.unregister_theme(name)
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Textual's own, and in ASCII mode one that replaces every other character."""
         filters = [*super().get_line_filters()]
-        return [*filters, AsciiFilter()] if self.ascii_only else filters
+        return [*filters, AsciiFilter()] if marks.ascii_only else filters
 
     def _key_rows(self) -> list[KeyBinding]:
         """A screen says in `key_rows` which keys work now."""
@@ -192,8 +175,7 @@ class TrainwizApp(App[int]):
 
     def on_mount(self) -> None:
         if not self.is_headless and hasattr(select, "poll"):
-            end_with_signals(self)
-            end_without_terminal(self)
+            end_with_terminal(self)
 
     def get_default_screen(self) -> Screen[Any]:
         return self._first_screen()
@@ -212,13 +194,8 @@ class TrainwizApp(App[int]):
         """Ctrl-C leaves nothing and stops nothing; it says how to leave. In an editor q is a letter, ctrl+q is not."""
         self.notify(tr("Press ctrl+q to quit. A run that was started continues."), markup=False)
 
-    def leave_with(self, words: str) -> None:
-        """Leave with exit code 0 and say something in the terminal."""
-        self.farewell = words
-        self.exit(0)
-
     def action_next_theme(self) -> None:
-        names = [theme.name for theme in THEMES]
+        names = list(PALETTES)
         self.theme = names[(names.index(self.theme) + 1) % len(names)]
 
     def action_help(self) -> None:

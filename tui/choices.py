@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import difflib
 import json
-import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from trainwiz.core.errors import Finding, UsageError, usage_error
 from trainwiz.core.language import mark, tr
 from trainwiz.core.profile.profile import parse_size
 from trainwiz.core.text import plain_text
-from trainwiz.tui.options import BY_NAME, MACHINE_FIELDS, OPTIONS, Kind, Option
+from trainwiz.tui.options import BY_NAME, MACHINE_FIELDS, OPTIONS, Option
 from trainwiz.tui.output import is_terminal
 from trainwiz.tui.text import parse_number, parse_whole_number
 
@@ -62,15 +61,8 @@ class Choices:
 
 
 def parse_choices(values: Mapping[str, Any]) -> Choices:
-    """`values` maps option names to what typer read: text, flags, None where absent."""
-    given = {name: value for name, value in values.items() if is_given(BY_NAME[name], value)}
-    findings: list[Finding] = []
-    parsed: dict[str, Any] = {}
-    for name, value in given.items():
-        try:
-            parsed[name] = parse_value(BY_NAME[name], value)
-        except ValueError as error:
-            findings.append(wrong(BY_NAME[name].flag, f"{error}"))
+    """`values` maps names of options to what was typed: text, or whether of a flag."""
+    parsed, findings = read_values(OPTIONS, values)
     overrides = overrides_from(parsed, findings)
     findings += contradictions(parsed)
     if findings:
@@ -83,12 +75,28 @@ def parse_choices(values: Mapping[str, Any]) -> Choices:
     )
 
 
+def read_values(options: Iterable[Option], values: Mapping[str, Any]) -> tuple[dict[str, Any], list[Finding]]:
+    """The values of those that were written, and a finding for each that cannot be read. `--no-...` of a switch counts as
+    written, an absent flag does not."""
+    parsed: dict[str, Any] = {}
+    findings = []
+    for option in options:
+        value = values.get(option.name)
+        if value is None or value == [] or (value is False and option.kind != "switch"):
+            continue
+        try:
+            parsed[option.name] = value if option.is_flag or option.is_list else parse_value(option, str(value))
+        except ValueError as error:
+            findings.append(wrong(option.flag, f"{error}"))
+    return parsed, findings
+
+
 def choices_of(named: Mapping[str, Any], options: Sequence[Option]) -> Choices:
     """The choices of a Python program, by the names and values that it has. Raises UsageError as `parse_choices`."""
     known = tuple(option.name for option in options if option.flag not in ("--json", "--debug", "--lang"))
     for name in named:
         checked(plain_text(name, 40), name, tuple(difflib.get_close_matches(name, known)) or known)
-    return parse_choices({name: _as_typed(value, BY_NAME[name].kind) for name, value in named.items()})
+    return parse_choices({name: _as_typed(value, BY_NAME[name].is_list) for name, value in named.items()})
 
 
 def assignments(values: Mapping[str, Any]) -> list[str]:
@@ -96,52 +104,49 @@ def assignments(values: Mapping[str, Any]) -> list[str]:
     return [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in values.items()]
 
 
-def _as_typed(value: Any, kind: Kind) -> Any:
-    if value is None or isinstance(value, bool):
-        return value
+def _as_typed(value: Any, is_list: bool) -> Any:
     if isinstance(value, Mapping):
         return assignments(value)
     if isinstance(value, list | tuple):
-        return list(map(str, value)) if kind == "repeated" else ",".join(map(str, value))
-    return str(value)
+        return list(map(str, value)) if is_list else ",".join(map(str, value))
+    return value
 
 
-def is_given(option: Option, value: Any) -> bool:
-    """Whether the user wrote it; `--no-...` of a switch counts, an absent flag does not."""
-    return value is not None and value != [] and not (option.kind == "flag" and value is False)
-
-
-def parse_value(option: Option, value: Any) -> Any:
-    if option.kind in ("flag", "switch", "repeated"):
-        return value
-    text = str(value).strip()
+def parse_value(option: Option, text: str) -> Any:
+    """Raises ValueError with a sentence."""
+    text = text.strip()
     if not text:
         raise ValueError(tr("a value is required: {option}", option=option.synopsis))
+    if option.values:
+        return one_of(text, option.values)
     if option.kind == "text":
         return text
     if option.kind == "list":
         return [part.strip() for part in text.split(",") if part.strip()]
-    if option.kind == "one-of":
-        return one_of(text, option.values)
-    return parse_amount(option, text)
-
-
-def parse_amount(option: Option, text: str) -> int | float:
     shown = plain_text(text, 40)
     if option.kind == "size":
         bytes_ = parse_size(text)
         if bytes_ is None:
             raise ValueError(tr("{shown} is not a size; examples: 64G, 512M", shown=repr(shown)))
         return bytes_
-    is_whole = option.kind != "number"
+    parse, words = NUMBERS[option.kind]
     try:
-        value = parse_whole_number(text) if is_whole else parse_number(text)
+        value = parse(text)
     except ValueError:
-        words = mark("{shown} is not a whole number") if is_whole else mark("{shown} is not a number")
         raise ValueError(tr(words, shown=repr(shown))) from None
-    if value <= 0 or not math.isfinite(value):
+    if option.least is None and value <= 0:
         raise ValueError(tr("{shown} must be greater than 0", shown=shown))
+    if option.least is not None and value < option.least:
+        raise ValueError(tr("{name} must be at least {least}", name=shown, least=option.least))
+    if value > option.most:
+        raise ValueError(tr("{name} must be at most {most}", name=shown, most=option.most))
     return value
+
+
+NUMBERS: Mapping[str, tuple[Callable[[str], float], str]] = {
+    "integer": (parse_whole_number, mark("{shown} is not a whole number")),
+    "number": (parse_number, mark("{shown} is not a number")),
+}
 
 
 def one_of(text: str, values: tuple[str, ...]) -> str:
@@ -173,14 +178,13 @@ def overrides_from(parsed: Mapping[str, Any], findings: list[Finding]) -> dict[s
             overrides[key] = None if value == "auto" and "auto" in BY_NAME[name].values else value
     for assignment in parsed.get("set", ()):
         key, equals, value = assignment.partition("=")
-        key = key.strip()
+        key, words = key.strip(), ""
         if not equals or not key:
-            words = tr(
-                "{assignment} is not key=value; example: training.seed=7", assignment=repr(plain_text(assignment, 60))
-            )
-            findings.append(wrong("--set", words))
+            shown = repr(plain_text(assignment, 60))
+            words = tr("{assignment} is not key=value; example: training.seed=7", assignment=shown)
         elif overrides.get(key) is not None:
             words = tr("{key} is also set by its own option; use only one of the two", key=plain_text(key, 60))
+        if words:
             findings.append(wrong("--set", words))
         else:
             overrides[key] = value
@@ -225,7 +229,7 @@ def wrong(flag: str, message: str) -> Finding:
 
 
 def start(values: Mapping[str, Any]) -> int:
-    """`values` are the choices as typer read them; returns the exit code."""
+    """`values` are the choices as they were typed; returns the exit code."""
     choices = parse_choices(values)
     if choices.headless:
         from trainwiz.tui.headless.run import run_headless

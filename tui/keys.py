@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Literal, cast
@@ -38,8 +39,6 @@ class KeyBinding:
     """Where the key bar has too little room, higher ranks go first; 0 always stays, 9 is never shown there."""
     priority: bool = False
     needs: Need = ""
-    fills: tuple[tuple[str, str], ...] = ()
-    """What stands for the {names} of the description and the tooltip; translated as they are."""
 
     @property
     def screen(self) -> ScreenName:
@@ -54,19 +53,27 @@ class KeyBinding:
 
     @property
     def words(self) -> str:
-        return self._said(self.description)
+        return tr(self.description)
 
     @property
     def sentence(self) -> str:
-        return self._said(self.tooltip)
-
-    def _said(self, text: str) -> str:
-        return tr(text, **{name: tr(value) for name, value in self.fills})
+        return tr(self.tooltip)
 
 
 key = KeyBinding
 hidden = partial(KeyBinding, rank=9)
 """A key that only the help and the palette tell of."""
+
+
+def digits(name: str, action: str, words: Sequence[str], sentence: str, rank: int = 1) -> list[KeyBinding]:
+    """A key for each of `words`; the first stands for all of them in the key bar and in the help."""
+    return [
+        KeyBinding(f"{name}_1", "1", f"{action}(1)", words[0], sentence, label=f"1-{len(words)}", rank=rank),
+        *(
+            hidden(f"{name}_{number}", f"{number}", f"{action}({number})", text, sentence)
+            for number, text in enumerate(words[1:], start=2)
+        ),
+    ]
 
 
 # Keys of the whole application, of its windows and of its lists.
@@ -141,23 +148,6 @@ PANEL_NAMES = (
 """The panels of the monitor in the order of their digits."""
 
 
-def _panel_keys() -> list[KeyBinding]:
-    """The first stands for all of them in the key bar and in the help."""
-    all_of_them = mark(
-        "Show a single panel: 1 plot, 2 speed, 3 device, 4 RAM and disk, 5 advice, 6 log, 7 answers; press again to "
-        "go back."
-    )
-    this_one = mark("Show only the {panel} panel; press again to go back.")
-    first = key("monitor.panel_1", "1", "one_panel(1)", "panels", all_of_them, label="1-7")
-    return [
-        first,
-        *(
-            key(f"monitor.panel_{n}", f"{n}", f"one_panel({n})", name, this_one, rank=9, fills=(("panel", name),))
-            for n, name in enumerate(PANEL_NAMES[1:], start=2)
-        ),
-    ]
-
-
 MONITOR_KEYS: tuple[KeyBinding, ...] = (
     key(
         "monitor.stop",
@@ -178,7 +168,15 @@ MONITOR_KEYS: tuple[KeyBinding, ...] = (
         needs="resume",
     ),
     key("monitor.log", "l", "show_log", "log", "Show the log on the whole screen, to search and filter it."),
-    *_panel_keys(),
+    *digits(
+        "monitor.panel",
+        "one_panel",
+        (mark("panels"), *PANEL_NAMES[1:]),
+        mark(
+            "Show a single panel: 1 plot, 2 speed, 3 device, 4 RAM and disk, 5 advice, 6 log, 7 answers; press again to "
+            "go back."
+        ),
+    ),
     key("monitor.metric", "m", "choose_metric", "metric", "Select the metric to plot."),
     hidden("monitor.next_metric", "full_stop", "next_metric(1)", "next metric", "Plot the next metric.", label="."),
     hidden(
@@ -206,22 +204,6 @@ MONITOR_KEYS: tuple[KeyBinding, ...] = (
 
 # Keys of the wizard.
 
-REMEDY_KEYS = "123456789"
-
-
-def _remedy_keys() -> list[KeyBinding]:
-    """The first stands for all of them in the key bar."""
-    words, sentence = mark("fix {number}"), mark("Apply fix {number}.")
-    first, of_all = mark("apply a fix"), mark("Apply the fix with this number.")
-    return [
-        key("plan.remedy_1", "1", "apply_remedy(1)", first, of_all, label="1-9", rank=2),
-        *(
-            hidden(f"plan.remedy_{n}", n, f"apply_remedy({n})", words, sentence, fills=(("number", n),))
-            for n in REMEDY_KEYS[1:]
-        ),
-    ]
-
-
 PLAN_KEYS: tuple[KeyBinding, ...] = (
     key("plan.next", "enter", "next_step", "next", "Go to the next step; on the last step, start the run.", rank=0),
     key("plan.back", "escape", "previous_step", "back", "Go back one step. Nothing is lost.", rank=0),
@@ -231,7 +213,7 @@ PLAN_KEYS: tuple[KeyBinding, ...] = (
     hidden("plan.next_value", "right", "next_value(1)", "next value", "Switch to the next value."),
     hidden("plan.previous_value", "left", "next_value(-1)", "previous value", "Switch to the previous value."),
     key("plan.find", "slash", "find", "find field", "Find a field by name.", label="/", rank=3),
-    *_remedy_keys(),
+    *digits("plan.remedy", "apply_remedy", [mark("apply a fix")] * 9, mark("Apply the fix with this number."), rank=2),
     key(
         "plan.import",
         "i",
@@ -308,9 +290,6 @@ BROWSE_KEYS: tuple[KeyBinding, ...] = (
 
 # All of them.
 
-STOLEN_KEYS: frozenset[str] = frozenset(f"ctrl+{letter}" for letter in "sbaojhm")
-"""Left out on purpose, because tmux, flow control, shells or editors take them."""
-
 KEYS: tuple[KeyBinding, ...] = (*APP_KEYS, *BROWSE_KEYS, *PLAN_KEYS, *IMPORT_KEYS, *MONITOR_KEYS, *PANEL_KEYS)
 
 
@@ -329,8 +308,6 @@ def bindings(*screens: ScreenName) -> list[Binding]:
             description=row.words,
             tooltip=row.sentence,
             id=row.id,
-            key_display=row.shown_key,
-            show=row.rank < 9,
             priority=row.priority,
         )
         for row in keys_of(*screens)

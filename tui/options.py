@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal, NamedTuple, cast
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from trainwiz.core.config.setting import Setting, ValueKind
 from trainwiz.core.config.settings import REQUEST_SETTINGS, all_settings
@@ -31,10 +32,10 @@ def wanted_tier(asked: str | None, otherwise: RefineTier) -> RefineTier:
     return cast("RefineTier", tier)
 
 
-# The choices of `trainwiz` and `trainwiz plan`: those of settings, and what is said of the run itself.
+# What a command takes; the choices of `trainwiz` and `trainwiz plan`: those of settings, and what is said of the run itself.
 
 Group = Literal["what", "how", "where", "run", "modes"]
-Kind = ValueKind | Literal["flag", "repeated"]
+Kind = ValueKind | Literal["repeated"]
 
 TITLES: dict[Group, str] = {
     "what": mark("Model, data and training"),
@@ -46,84 +47,118 @@ TITLES: dict[Group, str] = {
 
 
 class Option(NamedTuple):
-    """One choice. `key` is the RunConfig key path it sets; without one it is handled by name."""
+    """An option of a command, or an argument."""
 
-    flag: str
-    group: Group
-    kind: Kind
+    synopsis: str
+    """As it is written: "--now", "--every S"; of arguments "RUN", "[WHAT]" where it may be left out, "RUN..." for several."""
     help: str
-    metavar: str = ""
+    kind: Kind = "text"
+    default: Any = None
+    """Ellipsis: an option that has to be given."""
+    least: float | None = None
+    """Of a number; None: it is above 0."""
+    most: float = math.inf
+    group: Group = "run"
     key: str | None = None
+    """The RunConfig key path that it sets; without one it is handled by name."""
     values: tuple[str, ...] = ()
-    command: Literal["both", "run"] = "both"
-    """`run`: not a choice of `trainwiz plan`."""
+    """Those that there are."""
+    called: str = ""
+    """The parameter of a function that gets it, where that is not the name of the option or argument."""
+    bare: str = ""
+    """The value of an option where none follows."""
+    follows: str = ""
+    """How a word behind the option begins that is its value."""
+
+    @property
+    def is_option(self) -> bool:
+        return self.synopsis.startswith("--")
+
+    @property
+    def flag(self) -> str:
+        return self.synopsis.partition(" ")[0].rstrip(",")
 
     @property
     def name(self) -> str:
-        return self.flag.removeprefix("--").replace("-", "_")
+        return self.called or self.flag.strip("-[].").replace("-", "_").lower()
+
+    @property
+    def metavar(self) -> str:
+        return self.synopsis.partition(" ")[2] if self.is_option else self.synopsis.strip("[]")
 
     @property
     def is_flag(self) -> bool:
-        return self.kind in ("flag", "switch")
+        return self.kind == "switch" or (self.is_option and not self.metavar)
 
     @property
-    def synopsis(self) -> str:
-        if self.kind == "switch":
-            return f"{self.flag}, --no-{self.flag.removeprefix('--')}"
-        if self.values:
-            return f"{self.flag} {{{','.join(self.values)}}}"
-        return f"{self.flag} {self.metavar}".rstrip()
+    def is_list(self) -> bool:
+        return self.kind == "repeated" or self.metavar.endswith("...")
+
+    @property
+    def is_required(self) -> bool:
+        return self.default is ... or not (self.is_option or self.synopsis.startswith("["))
+
+    @property
+    def absent(self) -> Any:
+        """Its value where it is not given."""
+        return [] if self.is_list else False if self.is_flag else self.default
+
+
+def off(flag: str) -> str:
+    return f"--no-{flag.removeprefix('--')}"
+
+
+def one_of(flag: str, values: tuple[str, ...]) -> str:
+    return f"{flag} {{{','.join(values)}}}"
 
 
 def option_of(setting: Setting) -> Option:
     values = ("auto", *setting.values) if setting.values and setting.may_be_none else setting.values
-    key = None if setting in REQUEST_SETTINGS else setting.key
-    metavar = setting.option.partition(" ")[2]
-    return Option(setting.flag, setting.option_group, setting.kind, setting.says, metavar, key, values)
+    kind: Kind = "text" if values else setting.kind
+    synopsis = f"{setting.flag}, {off(setting.flag)}" if kind == "switch" else setting.option
+    return Option(
+        one_of(setting.flag, values) if values else synopsis,
+        setting.says,
+        kind,
+        group=setting.option_group,
+        key=None if setting in REQUEST_SETTINGS else setting.key,
+        values=values,
+    )
 
 
 OPTIONS: tuple[Option, ...] = (
-    Option("--yes", "run", "flag", mark("Start without asking (headless)."), command="run"),
+    Option("--yes", mark("Start without asking (headless).")),
     *(option_of(setting) for setting in all_settings() if setting.option),
-    Option("--set", "what", "repeated", mark("Any other setting, by key; can be repeated."), "KEY=VALUE"),
+    Option("--set KEY=VALUE", mark("Any other setting, by key; can be repeated."), "repeated", group="what"),
     Option(
-        "--resume",
-        "run",
-        "text",
+        "--resume [auto|CHECKPOINT]",
         mark("Resume the run in --output-dir from CHECKPOINT; auto: the newest."),
-        "[auto|CHECKPOINT]",
-        command="run",
+        bare="auto",
     ),
-    Option("--dry-run", "run", "flag", mark("Write the run folder without starting the run."), command="run"),
-    Option("--detach", "run", "flag", mark("Start, print the run folder and exit."), command="run"),
+    Option("--dry-run", mark("Write the run folder without starting the run.")),
+    Option("--detach", mark("Start, print the run folder and exit.")),
     Option(
-        "--tier",
-        "run",
-        "one-of",
+        one_of("--tier", TIERS),
         mark("Memory estimate before the start: analytic is instant, full is the most accurate."),
         values=TIERS,
     ),
-    Option("--json", "run", "flag", mark("Print JSON instead of text.")),
-    Option("--plain", "run", "flag", mark("Plain lines: no progress bar, no color."), command="run"),
-    Option("--force", "run", "flag", mark("Start despite plan errors (recorded in the run)."), command="run"),
-    Option("--debug", "run", "flag", mark("Show the traceback of an error.")),
-    Option("--lang", "run", "one-of", mark("Language of the output."), values=LANGUAGES),
+    Option("--json", mark("Print JSON instead of text.")),
+    Option("--plain", mark("Plain lines: no progress bar, no color.")),
+    Option("--force", mark("Start despite plan errors (recorded in the run).")),
+    Option("--debug", mark("Show the traceback of an error.")),
+    Option(one_of("--lang", LANGUAGES), mark("Language of the output."), values=LANGUAGES),
     Option(
-        "--smoke",
-        "modes",
-        "flag",
-        mark("The same run with a tiny model and sample data, on this machine, in a minute."),
+        "--smoke", mark("The same run with a tiny model and sample data, on this machine, in a minute."), group="modes"
     ),
-    Option("--dev-run", "modes", "flag", mark("A few steps of the real model and data.")),
-    Option("--overfit", "modes", "integer", mark("Train on the same N batches again and again."), "N"),
+    Option("--dev-run", mark("A few steps of the real model and data."), group="modes"),
+    Option("--overfit N", mark("Train on the same N batches again and again."), "integer", group="modes"),
     Option(
-        "--benchmark",
-        "modes",
-        "integer",
+        "--benchmark N",
         mark("Measure N steps of the real model and data and compare them with the plan; saves nothing."),
-        "N",
+        "integer",
+        group="modes",
     ),
-    Option("--trace-steps", "modes", "integer", mark("Write a profiler trace of N steps."), "N"),
+    Option("--trace-steps N", mark("Write a profiler trace of N steps."), "integer", group="modes"),
 )
 
 BY_NAME: dict[str, Option] = {option.name: option for option in OPTIONS}
@@ -202,7 +237,8 @@ def taking(flags: str) -> tuple[Option, ...]:
     return tuple(option for option in OPTIONS if option.flag in flags.split())
 
 
-PLAN_OPTIONS = tuple(option for option in OPTIONS if option.command == "both")
+RUN_ONLY = "--yes --resume --dry-run --detach --plain --force"
+PLAN_OPTIONS = tuple(option for option in OPTIONS if option.flag not in RUN_ONLY.split())
 MACHINE_FIELDS: Mapping[str, str] = {
     "gpu": "gpu",
     "num_gpus": "num_gpus",
@@ -234,14 +270,14 @@ DATA_OPTIONS = taking(f"--profile --model --task --length --chat-template --set 
 def help_for(options: tuple[Option, ...]) -> str:
     lines: list[str] = []
     for group, title in TITLES.items():
-        entries = [line for one in options if one.group == group for line in help_lines(one.synopsis, tr(one.help))]
+        entries = lines_of((one.synopsis, one.help) for one in options if one.group == group)
         lines += ["", tr("{title}:", title=tr(title)), *entries] if entries else []
     return "\n".join(lines)
 
 
-def help_lines(left: str, right: str, width: int = 30) -> list[str]:
-    """One entry of a two-column list; a long left side gets a line of its own."""
+def lines_of(entries: Iterable[tuple[str, str]]) -> list[str]:
+    """A list in two columns, the right one translated; a long left side gets a line of its own."""
     # Options and commands are never translated: letters are cells, and the help needs nothing of rich.
-    if len(left) <= width - 2:
-        return [f"  {left:<{width}}{right}"]
-    return [f"  {left}", f"  {' ' * width}{right}"]
+    return [
+        f"  {left:<30}{tr(right)}" if len(left) <= 28 else f"  {left}\n{'':32}{tr(right)}" for left, right in entries
+    ]

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import errno
 import json
 import os
-import re
 import shutil
 import signal
 import sys
 import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from types import FrameType
 from typing import Any, TextIO
 
@@ -93,14 +91,13 @@ def say_rows(rows: Iterable[Row], width: int = LABEL_WIDTH) -> None:
 
 def fitted(rows: Sequence[Sequence[str]], right: Collection[int] = (), dropped: Sequence[int] = ()) -> list[list[str]]:
     """The rows in columns, as `aligned`; where a terminal is too narrow for all, the columns in `dropped` go in turn."""
-    columns, width = list(range(len(rows[0]))), width_of(sys.stdout)
-    for least in (None, *dropped):
-        columns = [column for column in columns if column != least]
+    columns, waiting, width = list(range(len(rows[0]))), list(dropped), width_of(sys.stdout)
+    while True:
         places = [place for place, column in enumerate(columns) if column in right]
         lines = aligned([[row[column] for column in columns] for row in rows], places)
-        if width is None or cells("  ".join(lines[0])) <= width:
-            break
-    return lines
+        if width is None or not waiting or cells("  ".join(lines[0])) <= width:
+            return lines
+        columns.remove(waiting.pop(0))
 
 
 def agreed(question: str, otherwise: str) -> bool:
@@ -133,14 +130,16 @@ def json_text(document: Any, *, indent: int | None = None) -> str:
 
 
 def finding_lines(finding: Finding, stream: TextIO) -> list[str]:
-    mark = paint(MARKS[finding.severity], finding.severity, stream)
     # What is wrong in a file names the file, and its keys stay.
     names = OF_COMMANDS if finding.where in OF_COMMANDS else {}
-    first, *rest = wrapped(plain_text(named_by(finding.message, names)), "  ", stream)
-    lines = [f"{mark} {first}", *(f"  {line}" for line in rest)]
+
+    def hanging(head: str, indent: str, text: str) -> list[str]:
+        first, *rest = wrapped(plain_text(named_by(text, names)), indent, stream)
+        return [f"{head} {first}", *(indent + line for line in rest)]
+
+    lines = hanging(paint(MARKS[finding.severity], finding.severity, stream), "  ", finding.message)
     for number, remedy in enumerate(finding.remedies, start=1):
-        first, *rest = wrapped(plain_text(named_by(remedy.text, names)), "    ", stream)
-        lines += [f"  {number} {first}", *(f"    {line}" for line in rest)]
+        lines += hanging(f"  {number}", "    ", remedy.text)
         if remedy.command:
             lines.append(f"    {paint(plain_text(remedy.command), 'strong', stream)}")
     return lines
@@ -223,19 +222,15 @@ EXIT_CLOSED_PIPE = 141
 
 def report_failure(error: BaseException, *, arguments: Sequence[str], debug: bool) -> int:
     """Say what happened on stderr (or as JSON on stdout) and return the exit code. Never raises."""
-    # Typer answers a closed pipe with SystemExit(1).
-    if isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError):
-        silence_stdout()
-        return EXIT_CLOSED_PIPE
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else EXIT_DEFECT
-    if debug:
-        traceback.print_exception(error)
-    try:
-        return tell(error, as_json="--json" in arguments)
-    except BrokenPipeError:
-        silence_stdout()
-        return EXIT_CLOSED_PIPE
+    with suppress(BrokenPipeError):
+        if not isinstance(error, BrokenPipeError):
+            if debug:
+                traceback.print_exception(error)
+            return tell(error, as_json="--json" in arguments)
+    silence_stdout()
+    return EXIT_CLOSED_PIPE
 
 
 def tell(error: BaseException, *, as_json: bool) -> int:
@@ -249,9 +244,6 @@ def tell(error: BaseException, *, as_json: bool) -> int:
         message = tr("{path}: {reason}. Check the path.", path=shown, reason=reason)
         findings = (Finding("unreachable_file", "error", shown, message),)
         code = EXIT_USAGE if error.errno in WRONG_PATH else EXIT_DEFECT
-    elif any(base.__name__ == "UsageError" for base in type(error).__mro__):
-        # Typer's own exceptions; some versions carry their own copy of click, so the names decide.
-        findings, code = (Finding("usage", "error", "command line", usage_sentence(error)),), EXIT_USAGE
     else:
         # A failure nobody foresaw: its type, its words, and how to see more.
         said = mark("{name}: {words}. Run the command again with --debug for the traceback.")
@@ -270,54 +262,3 @@ def silence_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError):
         return
-
-
-CLICK_WORDS = {
-    r"Option '(?P<name>[^']+)' requires an argument": mark("{name} needs a value"),
-    r"Missing (?:argument|option) '(?P<name>[^']+)'": mark("{name} is missing"),
-    r"Got unexpected extra argument(?:s|\(s\))? \((?P<arguments>.*)\)": mark("unexpected argument {arguments}"),
-    r"Invalid value for '?(?P<name>[^':]+)'?: Input should be a valid": mark("{name} must be a number"),
-    r"Invalid value for '?(?P<name>[^':]+)'?: .* greater than or equal to (?P<least>\S+)": mark(
-        "{name} must be at least {least}"
-    ),
-    r"Invalid value for '?(?P<name>[^':]+)'?: .* less than or equal to (?P<most>\S+)": mark(
-        "{name} must be at most {most}"
-    ),
-    r"Invalid value for '?(?P<name>[^':]+)'?: (?P<reason>.*)": mark("invalid value for {name}: {reason}"),
-}
-"""What click and pydantic, which reads typer's numbers, say -> the same in the reader's language."""
-
-
-def usage_sentence(error: Any) -> str:
-    """What is wrong with a command line, with the nearest that there is; click's own words where they are none of the
-    known."""
-    context: Any = getattr(error, "ctx", None)
-    path = context.command_path if context is not None else "trainwiz"
-    message = plain_text(error.format_message()).rstrip(".")
-    if found := re.match(r"No such option:? '?(?P<option>-[^\s']+)", message):
-        option = found["option"].rstrip(".")
-        names = [name for parameter in context.command.params for name in parameter.opts] if context else []
-        if close := nearest(option, names):
-            return tr("`{path}` has no option {option}; did you mean {near}?", option=option, path=path, near=close)
-        return tr("`{path}` has no option {option}; see `{path} --help`.", option=option, path=path)
-    commands = [*getattr(context and context.command, "commands", {})]
-    if found := re.match(r"No such command '(?P<name>.*?)'", message):
-        return no_such_command(found["name"], commands, path)
-    if message.startswith("Missing command"):
-        return tr("`{path}` needs a command: {names}.", path=path, names=", ".join(commands))
-    for pattern, words in CLICK_WORDS.items():
-        if found := re.match(pattern, message):
-            message = tr(words, **found.groupdict())
-            break
-    return tr("{message}; see `{path} --help`.", message=message, path=path)
-
-
-def no_such_command(wanted: str, names: Sequence[str], path: str) -> str:
-    shown, close = repr(plain_text(wanted)), nearest(wanted, names)
-    if close:
-        return tr("`{path}` has no command {text}; did you mean {near}?", text=shown, path=path, near=close)
-    return tr("`{path}` has no command {text}. Available: {names}.", text=shown, path=path, names=", ".join(names))
-
-
-def nearest(wanted: str, names: Sequence[str]) -> str:
-    return next(iter(difflib.get_close_matches(wanted, names, n=1, cutoff=0.6)), "")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
-from itertools import groupby
+from datetime import datetime, timedelta
+from itertools import chain, groupby, repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -19,13 +19,13 @@ from trainwiz.tui.text import (
     deviation,
     duration,
     duration_range,
-    epochs,
     gib,
     pad,
     percent,
     short_count,
     size,
     span,
+    three_digits,
 )
 
 if TYPE_CHECKING:
@@ -50,23 +50,31 @@ def part_words(part: Imported) -> str:
 def report_sections(merged: Imported) -> list[tuple[str, list[list[str]]]]:
     """(title, rows) of what an import has. Rows end with their place; those of what was dropped have one cell: a reason,
     and indented its settings, for there are few reasons."""
+    from trainwiz.core.importing.report import shown
     from trainwiz.tui.commands.profiles import value_words
+
+    def setting(one: Entry) -> list[str]:
+        return [plain_text(one.name, LONGEST_NAME), plain_text(shown(one.value), LONGEST_VALUE)]
+
+    def place(one: Entry | Renamed) -> str:
+        line = f":{one.line}" if one.line else ""
+        return plain_text(f"{one.file}{line}" if len(merged.parts) > 1 else line)
 
     reasons: dict[str, list[str]] = {}
     for one in merged.dropped:
-        reasons.setdefault(plain_text(tr(one.why)), []).append(f"{_name(one.name)} {_value(one.value)}".rstrip())
+        reasons.setdefault(plain_text(tr(one.why)), []).append(" ".join(setting(one)).rstrip())
     mapped, renamed, dropped, unknown = merged.mapped, merged.renamed, merged.dropped, merged.unknown
     sections = [
         (
             trn("Mapped: {n} setting", "Mapped: {n} settings", len(mapped)),
-            [
-                [_name(one.name), _value(one.value), f"→ {one.key}", value_words(one.set_to), _place(merged, one)]
-                for one in mapped
-            ],
+            [[*setting(one), f"→ {one.key}", value_words(one.set_to), place(one)] for one in mapped],
         ),
         (
             trn("Renamed: {n} old name", "Renamed: {n} old names", len(renamed)),
-            [[_name(one.old), f"→ {_name(one.new)}", _place(merged, one)] for one in renamed],
+            [
+                [plain_text(one.old, LONGEST_NAME), f"→ {plain_text(one.new, LONGEST_NAME)}", place(one)]
+                for one in renamed
+            ],
         ),
         (
             trn("Dropped: {n} setting", "Dropped: {n} settings", len(dropped)),
@@ -74,25 +82,10 @@ def report_sections(merged: Imported) -> list[tuple[str, list[list[str]]]]:
         ),
         (
             trn("Unknown: {n} setting", "Unknown: {n} settings", len(unknown)),
-            [[_name(one.name), _value(one.value), _place(merged, one)] for one in unknown],
+            [[*setting(one), place(one)] for one in unknown],
         ),
     ]
     return [section for section in sections if section[1]]
-
-
-def _place(merged: Imported, one: Entry | Renamed) -> str:
-    line = f":{one.line}" if one.line else ""
-    return plain_text(f"{one.file}{line}" if len(merged.parts) > 1 else line)
-
-
-def _name(name: str) -> str:
-    return plain_text(name, LONGEST_NAME)
-
-
-def _value(value: object) -> str:
-    from trainwiz.core.importing.report import shown
-
-    return plain_text(shown(value), LONGEST_VALUE)
 
 
 # A row as the model will read it: its tokens in lines, the learnt ones between brackets.
@@ -107,30 +100,33 @@ Segment = tuple[str, bool]
 
 def chat_lines(shown: ShownChat, width: int, split: str = SPLIT) -> Iterator[list[Segment]]:
     """The lines of a row, each as segments; the first of a turn begins with its role. `split` stands between tokens."""
+    tokens = [(_visible(piece), learnt) for piece, learnt in zip(shown.pieces, shown.learnt, strict=True)]
     start = 0
-    for role, end in (*shown.turns, ("", len(shown.pieces))):
+    for role, end in (*shown.turns, ("", len(tokens))):
         label = plain_text(role)
-        for line in _turn(shown, start, end, max(20, width - ROLE_WIDTH - 2), split):
+        for line in _lines(tokens[start:end], max(20, width - ROLE_WIDTH), split):
             yield [(pad(label, ROLE_WIDTH), False), *line]
             label = ""
         start = max(start, end)
 
 
-def _turn(shown: ShownChat, start: int, end: int, width: int, split: str) -> Iterator[list[Segment]]:
-    """Tokens from `start` to `end` in lines of `width` cells and two brackets; a line ends where the text does."""
+def _lines(tokens: Sequence[Segment], width: int, split: str) -> Iterator[list[Segment]]:
+    """Lines of at most `width` cells, brackets included; a line ends where the text does."""
     line: list[Segment] = []
-    used = 0
-    for place in range(start, end):
-        piece, learnt = _visible(shown.pieces[place]), shown.learnt[place]
-        # With the brackets of what is learnt.
-        length = cells(piece) + len(split) + (2 if not line or line[-1][1] != learnt else 0)
-        if line and (used + length > width or line[-1][0].endswith(LINE_END)):
+    for token in tokens:
+        longer = sum(cells(text) for text, _ in _marked([*line, token], split))
+        if line and (longer > width or line[-1][0].endswith(LINE_END)):
             yield _marked(line, split)
-            line, used = [], 0
-        line.append((piece, learnt))
-        used += length
+            line = []
+        line.append(token)
     if line:
         yield _marked(line, split)
+
+
+def _visible(piece: str) -> str:
+    """A token on one line: ends of lines as a mark, what a terminal would obey taken out."""
+    text = piece[:LONGEST_PIECE].replace("\r\n", LINE_END).replace("\n", LINE_END).replace("\t", "→")
+    return plain_text(text) if text.strip() else text
 
 
 def _marked(line: list[Segment], split: str) -> list[Segment]:
@@ -138,20 +134,12 @@ def _marked(line: list[Segment], split: str) -> list[Segment]:
     return [(f"{OPEN}{text}{CLOSE}" if learnt else text, learnt) for text, learnt in runs]
 
 
-def _visible(piece: str) -> str:
-    """A token on one line: ends of lines as a mark, what a terminal would obey taken out."""
-    shown = piece[:LONGEST_PIECE].replace("\r\n", LINE_END).replace("\n", LINE_END).replace("\t", "→")
-    return plain_text(shown) if shown.strip() else shown
-
-
 # A plan: what is learnt, the batch, memory and time.
 
 SMALL_SHARE = 0.01
-"""A part of the time below this share of the whole is not worth a word."""
-SMALL_GAIN = 0.01
-"""Nor is a pace that is higher by less."""
+"""A part of the time or of a pace below this share of the whole is not worth a word."""
 CLOCK_S = 20 * 3600.0
-"""Up to here a time of day says when; above it the day is needed."""
+"""Up to here a time of day says when; above it the day is needed, and of more than some days the day alone is said."""
 WEEK_S = 6 * 86400.0
 
 SOURCES = (mark("analytic"), mark("traced"), mark("measured"), mark("formula"))
@@ -165,11 +153,7 @@ def trained_words(parameters: float | None, trainable: float | None) -> str:
     """ "42.0M of them trained, 0.6 %"; "" where most are, or where it is not known."""
     if not parameters or trainable is None or trainable > MOST * parameters:
         return ""
-    return tr(
-        "{count} trainable, {share}",
-        count=short_count(trainable),
-        share=percent(trainable / parameters),
-    )
+    return tr("{count} trainable, {share}", count=short_count(trainable), share=percent(trainable / parameters))
 
 
 def batch_text(plan: Plan) -> str:
@@ -193,17 +177,30 @@ def batch_lines(plan: Plan) -> Iterator[str]:
     """The batch, then what its tokens are; some are empty."""
     batch = plan.batch
     yield batch_text(plan)
-    source, target = batch.sequence_length, plan.config.batch.target_length
-    if plan.task == "seq2seq" and source and target:
-        yield tr("up to {source} source and {target} target tokens each", source=count(source), target=count(target))
+    source, target = count(batch.sequence_length), plan.config.batch.target_length
+    if plan.task == "seq2seq" and target:
+        yield tr("up to {source} source and {target} target tokens each", source=source, target=count(target))
     if batch.real_tokens is not None and batch.effective_tokens:
-        real, share = count(batch.real_tokens), percent(batch.real_tokens / batch.effective_tokens)
-        if batch.target_real_tokens is None:
-            yield tr("{count} non-padding ({share})", count=real, share=share)
-        else:
-            aim = count(batch.target_real_tokens)
-            yield tr("{count} non-padding ({share}), target {aim}", count=real, share=share, aim=aim)
+        share = percent(batch.real_tokens / batch.effective_tokens)
+        yield tr("{count} non-padding ({share})", count=count(batch.real_tokens), share=share)
     yield tr("; ").join(padding_words(batch))
+
+
+def padding_words(batch: BatchPlan) -> Iterator[str]:
+    """What padding costs, and what it costs where rows are arranged otherwise.
+
+    Where every row is computed at its full length, only the saving is worth a word.
+    """
+    padded, waste = batch.padded_tokens, batch.padding_waste
+    if padded is None or waste is None:
+        return
+    if padded != batch.effective_tokens:
+        yield tr("{count} processed, {share} padding", count=count(padded), share=percent(waste))
+    arranged, drawn = batch.arranged_waste, batch.drawn_waste
+    if arranged is not None and waste - arranged >= SMALL_SHARE:
+        yield tr("{share} padding if the rows of a step were grouped by length", share=percent(arranged))
+    elif drawn is not None and drawn - waste >= SMALL_SHARE:
+        yield tr("{share} padding in sampling order", share=percent(drawn))
 
 
 def method_words(plan: Plan) -> str:
@@ -223,9 +220,11 @@ def run_words(plan: Plan) -> list[str]:
     by_epochs = config.training.epochs is not None and config.origin("training.max_steps").origin == "solved"
     # As asked for: 412 steps of whole batches are a little more than 3 epochs.
     amount = config.training.epochs if by_epochs else plan.time.epochs
-    in_steps = [] if steps is None else [trn("{n} step", "{n} steps", steps, n=count(steps))]
-    in_epochs = [] if amount is None else [trn("{n} epoch", "{n} epochs", 1 if amount == 1 else 2, n=epochs(amount))]
-    return [*in_epochs, *in_steps] if by_epochs else [*in_steps, *in_epochs]
+    words = [] if steps is None else [trn("{n} step", "{n} steps", steps, n=count(steps))]
+    if amount is not None:
+        passes = trn("{n} epoch", "{n} epochs", 1 if amount == 1 else 2, n=three_digits(amount))
+        words.insert(0 if by_epochs else 1, passes)
+    return words
 
 
 def memory_title(device: str) -> str:
@@ -233,15 +232,11 @@ def memory_title(device: str) -> str:
     return tr_as("of the host", "Memory") if device == "host RAM" else tr("Memory")
 
 
-def pace_words(time: TimePlan) -> str:
-    """Where a pace comes from: "by published runs on such cards", "measured here on 2026-11-21 (probe)"."""
-    return time.basis_text or tr("by {basis}", basis=tr(time.basis))
-
-
-def unknown_time_words(step_s: float | None, model_known: bool = True) -> str:
-    if not model_known:
+def unknown_time_words(plan: Plan) -> str:
+    """Why nobody can say how long it takes."""
+    if plan.model.parameters is None:
         return tr("unknown: the model size is unknown")
-    if step_s is None:
+    if plan.time.step_s is None:
         return tr("unknown: no performance data for this device")
     return tr("unknown: the number of steps is unknown")
 
@@ -258,20 +253,21 @@ def memory_lines(plan: Plan, fills: Sequence[str] = ("",)) -> Iterator[str]:
     """Below the verdict: the range, the peak and what it is made of, what a user will see; some are empty. `fills` are
     marks of the parts."""
     memory = plan.memory
+    low, high = gib(memory.low_bytes), gib(memory.high_bytes)
     if memory.device_used_bytes:
-        source, low, high = plain_text(source_words(memory), 300), memory.low_bytes, memory.high_bytes
+        source = plain_text(source_words(memory), 300)
         if memory.device == "host RAM":
-            yield tr("between {low} and {high}, {source}", low=gib(low), high=gib(high), source=source)
+            yield tr("between {low} and {high}, {source}", low=low, high=high, source=source)
         else:
             yield tr("at most {most}; {source}", most=size(memory.judged_high_bytes), source=source)
-        parts = tr(", ").join(
+        parts = [
             f"{fill} {tr('{part} {size}', part=plain_text(part_word(name)), size=size(amount))}".lstrip()
             for fill, name, amount in peak_parts(memory.breakdown, fills)
-        )
-        yield tr("peak: {moment}; {parts}", moment=plain_text(tr(memory.peak_moment)), parts=parts)
+        ]
+        yield tr("peak: {moment}; {parts}", moment=plain_text(tr(memory.peak_moment)), parts=tr(", ").join(parts))
         if plan.config.engine.device == "cuda":
             words = mark("nvidia-smi will show {shown}, between {low} and {high}")
-            yield tr(words, shown=size(memory.device_used_bytes), low=gib(low), high=gib(high))
+            yield tr(words, shown=size(memory.device_used_bytes), low=low, high=high)
         if memory.evaluation_bytes is not None:
             yield tr("during evaluation {size}", size=size(memory.evaluation_bytes))
     yield plain_text(memory.waiting, 300)
@@ -283,8 +279,9 @@ SMALL_PART = 0.005
 def peak_parts(breakdown: Mapping[str, int], fills: Sequence[str]) -> list[tuple[str, str, int]]:
     """(mark, name, bytes) of the parts of the peak that are worth a word, the largest first."""
     least = SMALL_PART * sum(breakdown.values())
-    parts = sorted(((name, amount) for name, amount in breakdown.items() if amount > least), key=lambda part: -part[1])
-    return [(fills[min(place, len(fills) - 1)], name, amount) for place, (name, amount) in enumerate(parts)]
+    parts = sorted(breakdown.items(), key=itemgetter(1), reverse=True)
+    marked = zip(chain(fills, repeat(fills[-1])), parts, strict=False)
+    return [(fill, name, amount) for fill, (name, amount) in marked if amount > least]
 
 
 def of_capacity(needed: int, capacity: int | None) -> str:
@@ -293,56 +290,32 @@ def of_capacity(needed: int, capacity: int | None) -> str:
     return tr("{amount} of {whole}", amount=size(needed), whole=size(capacity))
 
 
-def padding_words(batch: BatchPlan) -> list[str]:
-    """What padding costs, and what it costs where rows are arranged otherwise.
-
-    Where every row is computed at its full length, only the saving is worth a word.
-    """
-    padded, waste = batch.padded_tokens, batch.padding_waste
-    if padded is None or waste is None:
-        return []
-    processed = tr("{count} processed, {share} padding", count=count(padded), share=percent(waste))
-    words = [] if padded == batch.effective_tokens else [processed]
-    if batch.arranged_waste is not None and waste - batch.arranged_waste >= SMALL_SHARE:
-        share = percent(batch.arranged_waste)
-        words.append(tr("{share} padding if the rows of a step were grouped by length", share=share))
-    elif batch.drawn_waste is not None and batch.drawn_waste - waste >= SMALL_SHARE:
-        words.append(tr("{share} padding in sampling order", share=percent(batch.drawn_waste)))
-    return words
-
-
-def finish_words(low_s: float | None, high_s: float | None, now: datetime) -> str:
+def finish_words(time: TimePlan, now: datetime) -> str:
     """When a run that starts now is done: "finishes 23:50 to 00:20", "finishes 2026-12-02 to 2026-12-18"."""
+    low_s, high_s = time.total_low_s, time.total_high_s
     if low_s is None or high_s is None:
         return ""
-    try:
-        # By the clock of the zone at that time, which may be set forward or back until then.
-        first, last = (datetime.fromtimestamp(now.timestamp() + seconds, now.tzinfo) for seconds in (low_s, high_s))
-    except (OverflowError, ValueError, OSError):
-        return ""
     form = "%H:%M" if high_s < CLOCK_S else "%Y-%m-%d %H:%M" if high_s < WEEK_S else "%Y-%m-%d"
-    early, late = first.strftime(form), last.strftime(form)
-    return tr("finishes {range}", range=span(early, late))
+    try:
+        first, last = now + timedelta(seconds=low_s), now + timedelta(seconds=high_s)
+    except OverflowError:
+        return ""
+    return tr("finishes {range}", range=span(first.strftime(form), last.strftime(form)))
 
 
 def time_lines(plan: Plan) -> Iterator[str]:
-    """What stands below the total: the pace and where it comes from, then what else there is to say of the time."""
+    """What stands below the total: the pace and where it comes from, then what arranging gains, parts beside steps,
+    network, tokens, energy."""
     time = plan.time
     if time.step_low_s is not None:
         pace = tr("{time} per step", time=duration_range(time.step_low_s, time.step_high_s))
         share = time.fraction_of_peak
         peak = "" if share is None else tr("{share} of peak TFLOP/s", share=percent(share))
-        length = " = ".join(run_words(plan))
-        yield tr(", ").join(filter(None, (length, pace, peak, plain_text(pace_words(time), 300))))
-    yield from time_details(time)
-
-
-def time_details(time: TimePlan) -> list[str]:
-    """What stands below the figures of the time: what arranging gains, parts beside steps, network, tokens, energy."""
-    lines = []
-    if time.pace_gain is not None and time.possible_pace_gain is not None and time.pace_gain >= 1 + SMALL_GAIN:
-        form = mark("{gain}x faster from grouping by length ({possible}x at best)")
-        lines.append(tr(form, gain=f"{time.pace_gain:.2f}", possible=f"{time.possible_pace_gain:.2f}"))
+        basis = plain_text(time.basis_text or tr("by {basis}", basis=tr(time.basis)), 300)
+        yield tr(", ").join(filter(None, (" = ".join(run_words(plan)), pace, peak, basis)))
+    if time.pace_gain is not None and time.possible_pace_gain is not None and time.pace_gain >= 1 + SMALL_SHARE:
+        gain, possible = f"{time.pace_gain:.2f}", f"{time.possible_pace_gain:.2f}"
+        yield tr("{gain}x faster from grouping by length ({possible}x at best)", gain=gain, possible=possible)
     beside = {
         mark("evaluation {time}"): time.evaluation_s,
         mark("generation {time}"): time.generation_s,
@@ -351,11 +324,11 @@ def time_details(time: TimePlan) -> list[str]:
     least_s = SMALL_SHARE * (time.total_s or math.inf)
     parts = [tr(part, time=duration(seconds)) for part, seconds in beside.items() if seconds and seconds > least_s]
     if parts:
-        lines.append(tr("including {parts}", parts=tr(", ").join(parts)))
-    lines.append(network_words(time))
+        yield tr("including {parts}", parts=tr(", ").join(parts))
+    yield network_words(time)
     if time.total_tokens is not None:
         total, real = short_count(time.total_tokens), short_count(time.real_tokens or time.total_tokens)
-        lines.append(
+        yield (
             tr("{count} tokens", count=total)
             if real == total
             else tr("{count} tokens, {real} non-padding", count=total, real=real)
@@ -365,8 +338,7 @@ def time_details(time: TimePlan) -> list[str]:
         if time.energy_cost_low is not None and time.energy_cost_high is not None:
             cost = amount_range(time.energy_cost_low, time.energy_cost_high)
             energy = tr(", ").join((energy, f"{cost} {plain_text(time.currency)}".rstrip()))
-        lines.append(energy)
-    return [line for line in lines if line]
+        yield energy
 
 
 def network_words(time: TimePlan) -> str:
@@ -374,14 +346,13 @@ def network_words(time: TimePlan) -> str:
     if time.network_bytes is None or time.network_high_s is None or not time.network_gbit_s:
         return ""
     speed = tr("{speed} Gbit/s", speed=f"{time.network_gbit_s:g}")
-    told = tr("{speed}, assumed: planning.network_gbit_s", speed=speed) if time.network_assumed else speed
     share = time.network_high_s / time.step_high_s if time.step_high_s else 0.0
     return tr(
         "network: each node sends {size} per step, up to {time} of it ({share} of a slow step; {told})",
         size=size(time.network_bytes),
         time=duration(time.network_high_s),
         share=percent(share),
-        told=told,
+        told=tr("{speed}, assumed: planning.network_gbit_s", speed=speed) if time.network_assumed else speed,
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trainwiz.core.language import mark, tr, trn
-from trainwiz.core.text import number, plain_text
+from trainwiz.core.text import number, object_in, objects_in, plain_text, text_in
 from trainwiz.tui.output import fitted, paint, say
 from trainwiz.tui.text import count, duration, sentence_gap
 
@@ -18,28 +18,27 @@ if TYPE_CHECKING:
     from trainwiz.core.run.state import RunState
 
 
-# States: a mark (in Unicode and in ASCII), a colour of the command's output, and one of the screens.
+# States: a mark, a colour of the command's output, and one of the screens.
 
 
 class StatusLook(NamedTuple):
     sign: str
-    ascii_sign: str
     paint: str
     style: str
 
 
 STATUS_LOOKS: dict[str, StatusLook] = {
-    "prepared": StatusLook("○", "*", "quiet", "$muted"),
-    "starting": StatusLook("◌", "*", "note", "$accent"),
-    "running": StatusLook("●", "*", "note", "$accent"),
-    "quiet": StatusLook("◌", ".", "quiet", "$warning"),
-    "stopping": StatusLook("●", "*", "warning", "$warning"),
-    "finished": StatusLook("✓", "+", "good", "$success"),
-    "failed": StatusLook("✗", "x", "error", "$error"),
-    "stopped": StatusLook("■", "#", "warning", "$warning"),
-    "lost": StatusLook("?", "?", "error", "$error"),
+    "prepared": StatusLook("○", "quiet", "$muted"),
+    "starting": StatusLook("◌", "note", "$accent"),
+    "running": StatusLook("●", "note", "$accent"),
+    "quiet": StatusLook("◌", "quiet", "$warning"),
+    "stopping": StatusLook("●", "warning", "$warning"),
+    "finished": StatusLook("✓", "good", "$success"),
+    "failed": StatusLook("✗", "error", "$error"),
+    "stopped": StatusLook("■", "warning", "$warning"),
+    "lost": StatusLook("?", "error", "$error"),
 }
-NO_LOOK = StatusLook("●", "*", "note", "$muted")
+NO_LOOK = StatusLook("●", "note", "$muted")
 
 
 def look_of(status: str) -> StatusLook:
@@ -54,11 +53,12 @@ def painted_status(status: str, words: str) -> str:
 
 def say_runs(rows: Sequence[Sequence[str]], statuses: Sequence[str], dropped: Sequence[int] = ()) -> None:
     """A heading and a line for each run: name, status, step and loss come first. `dropped` as of `fitted`."""
-    signs = [" ", *(look_of(status).sign for status in statuses)]
-    signed = [[name, f"{sign} {status}", *rest] for sign, (name, status, *rest) in zip(signs, rows, strict=True)]
-    for place, row in enumerate(fitted(signed, (2, 3), dropped)):
-        row[1] = paint(row[1], look_of(statuses[place - 1]).paint) if place else row[1]
-        say("  ".join(row).rstrip())
+    looks = [None, *map(look_of, statuses)]
+    signed = [
+        [row[0], f"{look.sign if look else ' '} {row[1]}", *row[2:]] for look, row in zip(looks, rows, strict=True)
+    ]
+    for look, (name, status, *rest) in zip(looks, fitted(signed, (2, 3), dropped), strict=True):
+        say("  ".join([name, paint(status, look.paint) if look else status, *rest]).rstrip())
 
 
 def steps_of(step: int | None, max_steps: int | None) -> str:
@@ -93,14 +93,14 @@ def held_out_name(name: str, names: Collection[str]) -> str | None:
     """
     if _HELD_OUT.search(name):
         return None
-    if found := _TRAIN.search(name):
-        candidates = [name[: found.start()] + word + name[found.end() :] for word in HELD_OUT_WORDS]
-    else:
-        candidates = [f"{word}{mark}{name}" for word in HELD_OUT_WORDS for mark in "_/"]
+    head, slash, tail = name.rpartition("/")
+    for word in HELD_OUT_WORDS:
+        trained = _TRAIN.sub(word, name, count=1)
         # A prefix such as the name of a run stays in front.
-        head, slash, tail = name.rpartition("/")
-        candidates += [f"{head}{slash}{word}_{tail}" for word in HELD_OUT_WORDS if slash]
-    return next((candidate for candidate in candidates if candidate in names), None)
+        forms = (f"{word}_{name}", f"{word}/{name}", f"{head}{slash}{word}_{tail}") if trained == name else (trained,)
+        if found := next((form for form in forms if form in names), None):
+            return found
+    return None
 
 
 def held_out_word(name: str) -> str:
@@ -109,24 +109,24 @@ def held_out_word(name: str) -> str:
     return found.group().lower() if found else "eval"
 
 
-def first_choice(names: Collection[str]) -> str | None:
-    """What is plotted when nothing was chosen: a loss of the training where there is one."""
-    if FIRST_METRICS[0] in names:
-        return FIRST_METRICS[0]
-    losses = [name for name in names if "loss" in name.lower()]
-    trained = [name for name in losses if not _HELD_OUT.search(name)]
-    known = [name for name in FIRST_METRICS if name in names]
-    others = [name for name in names if not _HELD_OUT.search(name)]
-    return next(iter([*trained, *losses, *known, *others, *names]), None)
-
-
 def ordered_names(names: Iterable[str]) -> list[str]:
     """The telling ones first, then the others as they came; a held-out metric goes with its metric of the training."""
-    known = list(names)
-    pool = set(known)
-    paired = {pair for name in known if (pair := held_out_name(name, pool)) is not None}
-    first = [name for name in FIRST_METRICS if name in pool]
-    return first + [name for name in known if name not in first and name not in paired]
+    pool = dict.fromkeys(names)
+    paired = {held_out_name(name, pool) for name in pool}
+
+    def rank(name: str) -> float:
+        if name in FIRST_METRICS:
+            return FIRST_METRICS.index(name)
+        # Without "loss" itself another one is first, best of the training.
+        stands_in = "loss" in name.lower() and FIRST_METRICS[0] not in pool
+        return bool(_HELD_OUT.search(name)) / 2 if stands_in else len(FIRST_METRICS)
+
+    return sorted((name for name in pool if name in FIRST_METRICS or name not in paired), key=rank)
+
+
+def first_choice(names: Collection[str]) -> str | None:
+    """What is plotted when nothing was chosen: a loss of the training where there is one."""
+    return next(iter(ordered_names(names)), None)
 
 
 # How measurements on held-out rows read: the same words in the headless run, `runs show` and the monitor.
@@ -160,9 +160,7 @@ def measured(name: str, value: float) -> str:
 
 def engine_problems(engine: Mapping[str, Any]) -> list[str]:
     """What runs otherwise than planned, one sentence each, from the engine record of a run's state."""
-    findings = engine.get("findings")
-    told = [item.get("message") for item in findings if isinstance(item, dict)] if isinstance(findings, list) else []
-    problems = [message for message in told if isinstance(message, str)]
+    problems = [text for item in objects_in(engine.get("findings")) if (text := text_in(item.get("message")))]
     planned, actual = engine.get("planned"), engine.get("actual")
     if not problems and planned and actual and planned != actual:
         problems = [tr("The engine is {actual}, but {planned} was planned.", actual=actual, planned=planned)]
@@ -212,9 +210,7 @@ def is_long(cost: StopCost) -> bool:
 
 
 def verified_text(state: RunState) -> str:
-    verified = (state.stop or {}).get("verified")
-    text = verified.get("text") if isinstance(verified, dict) else None
-    return plain_text(text) if isinstance(text, str) else ""
+    return plain_text(text_in(object_in((state.stop or {}).get("verified")).get("text")) or "")
 
 
 def now_words(cost: StopCost | None) -> str:
@@ -224,10 +220,9 @@ def now_words(cost: StopCost | None) -> str:
         )
     if cost.lost_steps is None:
         return tr("Now: it stops immediately. No step has been logged yet.")
-    since = tr("everything so far: no checkpoint yet")
-    if cost.checkpoint:
-        since = tr("since {checkpoint}", checkpoint=cost.checkpoint)
-    lost = trn("{n} step", "{n} steps", cost.lost_steps, n=f"{cost.lost_steps:,}")
+    kept = cost.checkpoint
+    since = tr("since {checkpoint}", checkpoint=kept) if kept else tr("everything so far: no checkpoint yet")
+    lost = trn("{n} step", "{n} steps", cost.lost_steps, n=count(cost.lost_steps))
     if cost.lost_s:
         lost = tr("{steps}, about {time} of work", steps=lost, time=duration(cost.lost_s))
     return tr("Now: it stops immediately and loses {what} ({since}).", what=lost, since=since)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from trainwiz.core.defaults import REPLAY_SPEED
 from trainwiz.core.language import mark, tr
-from trainwiz.tui.cli import command_as_one, replay_without_speed
 from trainwiz.tui.options import (
     BENCH_OPTIONS,
     BENCH_USAGE,
@@ -24,42 +23,8 @@ from trainwiz.tui.options import (
     USAGE,
     Option,
     help_for,
-    help_lines,
+    lines_of,
 )
-
-
-class Own(NamedTuple):
-    synopsis: str
-    """As it is written: "RUN", "[WHAT]" where it may be left out, "RUN..." for several; "--now", "--every S"."""
-    help: str
-    kind: type = str
-    default: Any = None
-    """Ellipsis: an option that has to be given."""
-    name: str = ""
-    """Of the function's parameter, where it is not that of the option or argument."""
-    repeated: bool = False
-    least: float | None = None
-    most: float | None = None
-
-    @property
-    def is_option(self) -> bool:
-        return self.synopsis.startswith("--")
-
-    @property
-    def flag(self) -> str:
-        return self.synopsis.partition(" ")[0]
-
-    @property
-    def metavar(self) -> str:
-        return self.synopsis.partition(" ")[2] if self.is_option else self.synopsis.strip("[]")
-
-    @property
-    def is_flag(self) -> bool:
-        return self.is_option and not self.metavar
-
-    @property
-    def parameter(self) -> str:
-        return self.name or self.flag.strip("-[].").replace("-", "_").lower()
 
 
 class Subcommand(NamedTuple):
@@ -67,44 +32,42 @@ class Subcommand(NamedTuple):
     calls: str
     """Module below commands/ and function, which gets what is given by name; the choices before, in a mapping."""
     says: str
-    own: tuple[Own, ...] = ()
+    own: tuple[Option, ...] = ()
     choices: tuple[Option, ...] = ()
     """Those of a plan that it takes too."""
     usage: str = ""
     """What its help begins with, where that says more than `says`."""
-    rewritten: Callable[[list[str]], list[str]] = list
-    """What becomes of its arguments before they are read."""
 
     @property
-    def arguments(self) -> list[Own]:
+    def arguments(self) -> list[Option]:
         return [one for one in self.own if not one.is_option]
 
     @property
-    def options(self) -> list[Own]:
+    def options(self) -> list[Option]:
         return [one for one in self.own if one.is_option]
 
 
-JSON = Own("--json", "Print JSON instead of text.", name="as_json")
-PROFILE = Own("NAME", "Name or file of a profile.")
-RUN = Own("RUN", "Name of a run, the start of its name, or its folder.")
-RUN_YES = Own("--yes", "Do not ask for confirmation.")
-PATH = Own("PATH", "A run, or a folder with a model or an adapter.")
-BASE = Own("--base FOLDER", "Base model of the adapter, if it has moved.")
-TO = Own("--to FILE", "Output file; default: print to the terminal.")
+JSON = Option("--json", "Print JSON instead of text.", called="as_json")
+PROFILE = Option("NAME", "Name or file of a profile.")
+RUN = Option("RUN", "Name of a run, the start of its name, or its folder.")
+RUN_YES = Option("--yes", "Do not ask for confirmation.")
+PATH = Option("PATH", "A run, or a folder with a model or an adapter.")
+BASE = Option("--base FOLDER", "Base model of the adapter, if it has moved.")
+TO = Option("--to FILE", "Output file; default: print to the terminal.")
 SPEECH = (
     PATH,
-    Own("--prompt TEXT", "Ask this and exit; can be repeated, one turn each.", repeated=True, name="prompts"),
-    Own("--compare", "Also ask the base model."),
-    Own("--plain", "Continue the text, without a chat template."),
-    Own("--system TEXT", "System prompt."),
-    Own("--max-tokens N", "Maximum answer length in tokens (default: 512).", int, 512, least=1),
-    Own("--temperature T", "0: greedy; default: the model's own settings.", float, least=0),
-    Own("--seed N", "Sampling seed.", int),
-    Own("--bits N", "Load the adapter's base model in 4, 8 or 16 bits; default: as it was trained.", int),
+    Option("--prompt TEXT", "Ask this and exit; can be repeated, one turn each.", kind="repeated", called="prompts"),
+    Option("--compare", "Also ask the base model."),
+    Option("--plain", "Continue the text, without a chat template."),
+    Option("--system TEXT", "System prompt."),
+    Option("--max-tokens N", "Maximum answer length in tokens (default: 512).", "integer", 512, least=1),
+    Option("--temperature T", "0: greedy; default: the model's own settings.", "number", least=0),
+    Option("--seed N", "Sampling seed.", "integer", least=0),
+    Option("--bits N", "Load the adapter's base model in 4, 8 or 16 bits; default: as it was trained.", "integer"),
     BASE,
-    Own("--source-language CODE", "For multilingual models."),
-    Own("--target-language CODE", "For multilingual models."),
-    Own("--cpu", "Do not use a GPU."),
+    Option("--source-language CODE", "For multilingual models."),
+    Option("--target-language CODE", "For multilingual models."),
+    Option("--cpu", "Do not use a GPU."),
     JSON,
 )
 
@@ -120,7 +83,7 @@ COMMANDS: tuple[Subcommand, ...] = (
         "plan",
         "plan:run_plan",
         "Show memory, time and every choice of a plan. Nothing is written.",
-        (Own("--verbose", "All settings with their reasons."),),
+        (Option("--verbose", "All settings with their reasons."),),
         PLAN_OPTIONS,
         PLAN_USAGE,
     ),
@@ -129,12 +92,12 @@ COMMANDS: tuple[Subcommand, ...] = (
         "fit:run_fit",
         "Find the models that fit the machine, the data and the time limit.",
         (
-            Own("--until TIME", "When it must be finished: 08:00 (the next one), or 2026-12-01 08:00."),
-            Own("--hours H", "How long it may take, in hours.", float, least=0.01, most=100_000),
-            Own("--budget AMOUNT", "What it may cost, such as 5EUR."),
-            Own("--per-hour AMOUNT", "Rental price of the machine per hour."),
-            Own("--model NAME", "Only these models; can be repeated.", repeated=True, name="models"),
-            Own(
+            Option("--until TIME", "When it must be finished: 08:00 (the next one), or 2026-12-01 08:00."),
+            Option("--hours H", "How long it may take, in hours.", "number", least=0.01, most=100_000),
+            Option("--budget AMOUNT", "What it may cost, such as 5EUR."),
+            Option("--per-hour AMOUNT", "Rental price of the machine per hour."),
+            Option("--model NAME", "Only these models; can be repeated.", kind="repeated", called="models"),
+            Option(
                 "--best {largest,fastest,cheapest,uncut}",
                 "Which models come first (default: largest).",
                 default="largest",
@@ -148,14 +111,14 @@ COMMANDS: tuple[Subcommand, ...] = (
         "bench:run_bench",
         "Measure a few real steps of a plan on this machine.",
         (
-            Own(
+            Option(
                 "--seconds N",
                 "Time limit in seconds, 10 to 600 (default: 60; with --choose 240).",
-                float,
+                "number",
                 least=10,
                 most=600,
             ),
-            Own(
+            Option(
                 "--choose",
                 "Measure attention, optimizer, bf16 and torch.compile against the plan's own, and report what to set.",
             ),
@@ -168,65 +131,71 @@ COMMANDS: tuple[Subcommand, ...] = (
         "monitor:run_monitor",
         "Monitor training: a run, the folder of another tool, or a process.",
         (
-            Own(
+            Option(
                 "[WHAT]",
                 "Run name, folder, metrics file, process ID or gpu:0. Default: what is running, or the list.",
-                name="text",
+                called="text",
             ),
-            Own("--once", "Print the current state once and exit."),
+            Option("--once", "Print the current state once and exit."),
             JSON,
-            Own("--plain", "Plain lines only, for pipes and screen readers."),
-            Own(
+            Option("--plain", "Plain lines only, for pipes and screen readers."),
+            Option(
                 "--every S",
                 "Seconds between readings (default: 1; with --plain: 5).",
-                float,
-                name="interval_s",
+                "number",
+                called="interval_s",
                 least=0.1,
                 most=86_400,
             ),
-            Own("--readonly", "Read-only: no key changes the run."),
-            Own("--replay SPEED", "Replay a run that has ended, at SPEED times real time (default: 60)."),
+            Option("--readonly", "Read-only: no key changes the run."),
+            Option(
+                "--replay SPEED",
+                "Replay a run that has ended, at SPEED times real time (default: 60).",
+                bare=f"{REPLAY_SPEED:g}",
+                follows=r"-?[0-9.]+(e[0-9]+)?x?$",
+            ),
         ),
-        rewritten=replay_without_speed,
     ),
     Subcommand(
         "diagnose",
         "diagnose:run_diagnose",
         "Diagnose why training ended: cause, evidence and fixes.",
-        (Own("WHAT", "Run name or folder, log file, output folder of a Trainer, or - to read a log from stdin."), JSON),
+        (
+            Option("WHAT", "Run name or folder, log file, output folder of a Trainer, or - to read a log from stdin."),
+            JSON,
+        ),
     ),
     Subcommand(
         "import",
         "exchange:run_import",
         "Create a profile from existing settings and report what became of each.",
         (
-            Own(
+            Option(
                 "[FILE...]",
                 "TrainingArguments (Python, YAML, JSON), an accelerate config, a DeepSpeed JSON, a launch script, "
                 "a quoted launch command, or - for stdin. Several are merged.",
-                name="given",
+                called="given",
             ),
-            Own("--name NAME", "Profile name. Default: from the file name."),
-            Own("--replace", "Overwrite your profile of that name."),
-            Own("--dry-run", "Show the report without writing a profile."),
+            Option("--name NAME", "Profile name. Default: from the file name."),
+            Option("--replace", "Overwrite your profile of that name."),
+            Option("--dry-run", "Show the report without writing a profile."),
             JSON,
         ),
-        rewritten=command_as_one,
     ),
     Subcommand(
         "export",
         "exchange:run_export",
         "Print the launch commands for several nodes, or an sbatch file for a Slurm cluster.",
         (
-            Own("RUN", "Run name, the start of it, or the run folder (--dry-run creates one)."),
-            Own("--script", "The launch command of each node."),
-            Own("--slurm", "A complete sbatch file."),
-            Own("--main HOST:PORT", "Address of node 0, for --script."),
-            Own("--account NAME", "Slurm account."),
-            Own("--partition NAME", "Slurm partition."),
-            Own("--qos NAME", "Slurm quality of service."),
-            Own("--time D-HH:MM:SS", "Time limit. Default: from the plan, with a margin."),
-            Own("--output FILE", "Output file; default: print to the terminal."),
+            Option("RUN", "Run name, the start of it, or the run folder (--dry-run creates one)."),
+            Option("--script", "The launch command of each node."),
+            Option("--slurm", "A complete sbatch file."),
+            Option("--main HOST:PORT", "Address of node 0, for --script."),
+            Option("--account NAME", "Slurm account."),
+            Option("--partition NAME", "Slurm partition."),
+            Option("--qos NAME", "Slurm quality of service."),
+            Option("--time D-HH:MM:SS", "Time limit. Default: from the plan, with a margin."),
+            Option("--output FILE", "Output file; default: print to the terminal."),
         ),
     ),
     Subcommand(
@@ -234,8 +203,8 @@ COMMANDS: tuple[Subcommand, ...] = (
         "data:run_show",
         "Show a row as tokens, and which of them are trained on.",
         (
-            Own("DATA", "Sample name, file, folder or Hub ID.", name="source"),
-            Own("--row N", "Row number, from 1 (default: 1).", int, 1, least=1),
+            Option("DATA", "Sample name, file, folder or Hub ID.", called="source"),
+            Option("--row N", "Row number, from 1 (default: 1).", "integer", 1, least=1),
         ),
         DATA_OPTIONS,
         DATA_USAGE,
@@ -249,8 +218,8 @@ COMMANDS: tuple[Subcommand, ...] = (
         "Merge an adapter into its base model, check the result, and write a full model.",
         (
             PATH,
-            Own("--to FOLDER", "A new folder for the full model.", default=...),
-            Own("--dtype T", "bf16, fp16 or fp32; default: that of the base model."),
+            Option("--to FOLDER", "A new folder for the full model.", default=...),
+            Option("--dtype T", "bf16, fp16 or fp32; default: that of the base model."),
             BASE,
             JSON,
         ),
@@ -267,11 +236,13 @@ COMMANDS: tuple[Subcommand, ...] = (
         "Print what another program needs to run the model, and the conditions to meet first.",
         (
             PATH,
-            Own("--ollama", "A Modelfile: template, stop tokens, parameters."),
-            Own("--vllm", "Command that serves it with vLLM."),
-            Own("--gguf", "GGUF for llama.cpp: with --to FILE.gguf the file itself, else the command that converts."),
-            Own("--mlx", "Command that converts it for Apple's MLX."),
-            Own("--merged FOLDER", "Folder of the merged model, existing or future."),
+            Option("--ollama", "A Modelfile: template, stop tokens, parameters."),
+            Option("--vllm", "Command that serves it with vLLM."),
+            Option(
+                "--gguf", "GGUF for llama.cpp: with --to FILE.gguf the file itself, else the command that converts."
+            ),
+            Option("--mlx", "Command that converts it for Apple's MLX."),
+            Option("--merged FOLDER", "Folder of the merged model, existing or future."),
             TO,
         ),
     ),
@@ -281,10 +252,10 @@ COMMANDS: tuple[Subcommand, ...] = (
         "Upload a model and its model card to the Hub in one commit.",
         (
             PATH,
-            Own("REPO", "OWNER/NAME on the Hugging Face Hub."),
-            Own("--public", "Make it public; default: private."),
+            Option("REPO", "OWNER/NAME on the Hugging Face Hub."),
+            Option("--public", "Make it public; default: private."),
             RUN_YES,
-            Own("--base OWNER/NAME", "Hub ID of the adapter's base model."),
+            Option("--base OWNER/NAME", "Hub ID of the adapter's base model."),
         ),
     ),
     Subcommand(
@@ -292,12 +263,12 @@ COMMANDS: tuple[Subcommand, ...] = (
         "profiles:run_list",
         "List the profiles and which of them fit this machine.",
         (
-            Own(
+            Option(
                 "[WORD...]",
                 "Words to search for: GPU, model or task, such as 4090 or lora; default: all profiles.",
-                name="words",
+                called="words",
             ),
-            Own("--guides", "Also list the profiles that follow the guides exactly."),
+            Option("--guides", "Also list the profiles that follow the guides exactly."),
             JSON,
         ),
     ),
@@ -312,21 +283,21 @@ COMMANDS: tuple[Subcommand, ...] = (
         "profiles diff",
         "profiles:run_diff",
         "Show where two profiles differ.",
-        (Own("A", "A profile."), Own("B", "Another profile."), JSON),
+        (Option("A", "A profile."), Option("B", "Another profile."), JSON),
     ),
     Subcommand(
         "profiles validate",
         "profiles:run_validate",
         "Check profile files; every error is reported with its file and line.",
-        (Own("[FILE...]", "Files; default: all profiles.", name="files"), JSON),
+        (Option("[FILE...]", "Files; default: all profiles.", called="files"), JSON),
     ),
     Subcommand(
         "profiles save",
         "profiles:run_save",
         "Save options as your own profile.",
         (
-            Own("NAME", "Name of the new profile."),
-            Own("--extends PROFILE", "Build on this profile; default: the one in use in this folder."),
+            Option("NAME", "Name of the new profile."),
+            Option("--extends PROFILE", "Build on this profile; default: the one in use in this folder."),
         ),
         SAVE_OPTIONS,
         SAVE_USAGE,
@@ -335,14 +306,17 @@ COMMANDS: tuple[Subcommand, ...] = (
         "runs list",
         "runs:run_list",
         "List the runs in ./runs, newest first.",
-        (JSON, Own("--all", "Also list runs in other folders.", name="everywhere")),
+        (JSON, Option("--all", "Also list runs in other folders.", called="everywhere")),
     ),
     Subcommand("runs show", "runs:run_show", "Show one run: state, progress, settings, how it ended.", (RUN, JSON)),
     Subcommand(
         "runs stop",
         "runs:run_stop",
         "Finish the current step, save a checkpoint and stop.",
-        (Own("RUN...", "One or more runs.", name="runs"), Own("--now", "Stop immediately, without a checkpoint.")),
+        (
+            Option("RUN...", "One or more runs.", called="runs"),
+            Option("--now", "Stop immediately, without a checkpoint."),
+        ),
     ),
     Subcommand(
         "runs resume",
@@ -350,12 +324,12 @@ COMMANDS: tuple[Subcommand, ...] = (
         "Resume from the newest complete checkpoint.",
         (
             RUN,
-            Own("--detach", "Print the run folder and exit."),
-            Own(
+            Option("--detach", "Print the run folder and exit."),
+            Option(
                 "--accept PART",
                 "Resume although this differs from what the run began with: data, model, tokenizer, batch, "
                 "processes, training, engine or all.",
-                repeated=True,
+                kind="repeated",
             ),
         ),
     ),
@@ -365,15 +339,15 @@ COMMANDS: tuple[Subcommand, ...] = (
         "Join a run on several nodes: this machine is node N.",
         (
             RUN,
-            Own("--node N", "Node number of this machine, from 0; set automatically in Slurm.", int),
-            Own("--main HOST:PORT", "Address of node 0 (default port: 29500)."),
+            Option("--node N", "Node number of this machine, from 0; set automatically in Slurm.", "integer", least=0),
+            Option("--main HOST:PORT", "Address of node 0 (default port: 29500)."),
         ),
     ),
     Subcommand(
         "runs compare",
         "runs:run_compare",
         "Show how runs differ in settings and results.",
-        (Own("RUN RUN...", "Two or more runs.", name="runs"), JSON),
+        (Option("RUN RUN...", "Two or more runs.", called="runs"), JSON),
     ),
     Subcommand("runs remove", "runs:run_remove", "Delete a run folder, after confirmation.", (RUN, RUN_YES)),
     Subcommand(
@@ -381,7 +355,7 @@ COMMANDS: tuple[Subcommand, ...] = (
         "hardware:run_hardware",
         "Show the hardware of this machine: GPUs, cores, RAM, disk and measured performance.",
         (
-            Own(
+            Option(
                 "--measure",
                 "Benchmark this machine for a few seconds and save the result, for better time estimates in plans.",
             ),
@@ -398,14 +372,14 @@ COMMANDS: tuple[Subcommand, ...] = (
         "completion",
         "completion:run_completion",
         "Print the completion script of a shell: commands, options, profiles, runs and GPUs.",
-        (Own("SHELL", "bash, zsh or fish."),),
+        (Option("SHELL", "bash, zsh or fish."),),
     ),
     Subcommand(
         "schema",
         "agent_docs:run_schema",
         "Print a JSON schema: of a profile, of run.yaml, or of the output of a command.",
         (
-            Own(
+            Option(
                 "[WHAT]",
                 "profile (default), run, plan, fit, diagnose, monitor, runs-list, runs-show, hardware or failure.",
                 default="profile",
@@ -422,63 +396,47 @@ COMMANDS: tuple[Subcommand, ...] = (
         "mcp_server:run_mcp",
         "Serve plan, fit, diagnose, runs and monitor to an agent over stdio (MCP).",
         (
-            Own(
+            Option(
                 "[FOLDER]",
                 "Folder of runs and data; paths outside it are refused. Default: the current folder.",
                 default=".",
             ),
-            Own("--allow-start", "Offer a tool that starts runs."),
-            Own("--allow-stop", "Offer a tool that stops runs."),
+            Option("--allow-start", "Offer a tool that starts runs."),
+            Option("--allow-stop", "Offer a tool that stops runs."),
         ),
     ),
 )
 BY_WORDS: dict[str, Subcommand] = {command.words: command for command in COMMANDS}
 
 
-def top_commands() -> dict[str, str]:
-    """The first word of each command -> what it does, or the words that may follow."""
-    words = (command.words.partition(" ")[0] for command in COMMANDS)
-    return {
-        name: f"{', '.join(inner for inner, _ in below(name))}." if name in GROUPS else BY_WORDS[name].says
-        for name in words
-    }
-
-
-def below(group: str) -> Iterator[tuple[str, str]]:
-    yield from (
-        (command.words.partition(" ")[2], command.says)
-        for command in COMMANDS
-        if command.words.partition(" ")[0] == group
-    )
+def below(group: str) -> dict[str, str]:
+    """The words that may follow a group, or (empty) trainwiz itself -> what the command does, or the words that follow."""
+    found: dict[str, str] = {}
+    for command in COMMANDS:
+        name, _, word = command.words.rpartition(" ")
+        if name == group:
+            found[word] = command.says
+        elif not group:
+            found[name] = f"{', '.join(below(name))}."
+    return found
 
 
 # Their help, in the reader's language.
 
 
-def root_help() -> str:
-    commands = [line for name, text in top_commands().items() for line in help_lines(name, tr(text))]
-    common = help_lines("--version", tr("Print the version.")) + help_lines("--help", tr("Print this help."))
-    return "\n".join([tr(USAGE), *commands, help_for(OPTIONS), "", *common, "", tr(EXIT_CODES)])
-
-
-def command_help(command: Subcommand, path: str) -> str:
-    own = [
-        line
-        for one in (*command.arguments, *command.options)
-        for line in help_lines(one.synopsis if one.is_option else one.metavar, tr(one.help))
-    ]
-    if command.usage:
-        own = [line for one in command.options for line in help_lines(one.synopsis, tr(one.help))]
-        return "\n".join([tr(command.usage), "", *own, help_for(command.choices)])
-    usage = " ".join([path, tr("[OPTIONS]"), *(one.synopsis for one in command.arguments)])
-    return "\n".join([tr("Usage: {command}", command=usage), "", tr(command.says), "", *own, *common_lines()])
-
-
-def group_help(group: str, path: str) -> str:
-    lines = [tr("Usage: {command}", command=f"{path} {tr('COMMAND')} ..."), "", tr(GROUPS[group]), ""]
-    lines += [line for name, says in below(group) for line in help_lines(name, tr(says))]
-    return "\n".join([*lines, "", *common_lines()])
-
-
-def common_lines() -> list[str]:
-    return [line for left, right in COMMON for line in help_lines(left, tr(right))]
+def help_of(words: str) -> str:
+    """The help of a command, of a group of them, or (empty) of trainwiz itself."""
+    if not words:
+        common = lines_of([("--version", mark("Print the version.")), ("--help", mark("Print this help."))])
+        commands = lines_of(below("").items())
+        return "\n".join([tr(USAGE), *commands, help_for(OPTIONS), "", *common, "", tr(EXIT_CODES)])
+    if words in GROUPS:
+        usage, says, own = f"trainwiz {words} {tr('COMMAND')} ...", GROUPS[words], [*below(words).items()]
+    else:
+        command = BY_WORDS[words]
+        options = [(one.synopsis, one.help) for one in command.options]
+        if command.usage:
+            return "\n".join([tr(command.usage), "", *lines_of(options), help_for(command.choices)])
+        usage = " ".join([f"trainwiz {words}", tr("[OPTIONS]"), *(one.synopsis for one in command.arguments)])
+        says, own = command.says, [*((one.metavar, one.help) for one in command.arguments), *options]
+    return "\n".join([tr("Usage: {command}", command=usage), "", tr(says), "", *lines_of([*own, *COMMON])])

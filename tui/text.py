@@ -182,15 +182,9 @@ def percent(share: float | None) -> str:
     return tr("unknown") if share is None else f"{_digits(share * 100)}%"
 
 
-def deviation(share: float | None, minus: str = "−") -> str:
-    """Signed: -0.0001 -> "−0.01%"; 0 -> "exact"."""
-    if share is None:
-        return ""
-    if share == 0:
-        return tr("exact")
-    amount = abs(share) * 100
-    text = f"{amount:.2f}" if amount < 10 else f"{amount:.0f}"
-    return f"{'+' if share > 0 else minus}{text}%"
+def deviation(share: float) -> str:
+    """Signed: -0.0001 -> "−0.01%"."""
+    return f"{share * 100:+.{2 if abs(share) < 0.1 else 0}f}%".replace("-", "−")
 
 
 def number(value: float) -> str:
@@ -204,8 +198,8 @@ def number(value: float) -> str:
     return f"{value:.10g}"
 
 
-def epochs(value: float) -> str:
-    """Passes over the data in three digits, whole ones from 1,000: 0.0321, 1.27, 37.5, 1,204."""
+def three_digits(value: float) -> str:
+    """Passes over the data, seconds a step; whole ones from 1,000: 0.0321, 1.27, 37.5, 1,204."""
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e15 else f"{value:.3g}"
 
 
@@ -228,15 +222,6 @@ def value_label(value: float, digits: int = 4) -> str:
     unit, letter = next(((unit, letter) for least, unit, letter in units if size >= least), (1.0, ""))
     decimals = max(0, digits - 1 - int(math.log10(size / unit)))
     return f"{value / unit:,.{decimals}f}{letter}"
-
-
-def step_seconds(seconds: float) -> str:
-    """Three digits or so: "742", "12.3", "0.35", "0.004"."""
-    if seconds >= 100:
-        return f"{seconds:,.0f}"
-    if seconds >= 10:
-        return f"{seconds:.1f}"
-    return f"{seconds:.2f}" if seconds >= 0.1 else f"{seconds:.2g}"
 
 
 def parse_number(text: str) -> float:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import locale
 import os
-import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
 
+from rich.cells import cell_len
 from rich.segment import Segment
 from textual.color import Color
 from textual.filter import LineFilter
@@ -16,38 +14,17 @@ from textual.theme import Theme
 
 # AsciiFilter: draws every cell in ASCII, for terminals and fonts that have nothing else.
 
-_BY_HAND = {
-    letter: plain
-    for letters, plain in (
-        ("─━═╌┄▔▁·−–", "-"),
-        ("│┃║▏▕╎┆▎▍▌▐", "|"),
-        ("┌┐└┘├┤┬┴┼╭╮╰╯╔╗╚╝", "+"),
-        ("█▇▆▅▄▉▊▋■●", "#"),
-        ("▒▓", "="),
-        ("░▃▂", "."),
-        ("✓✗×…▸›▾▲▼↑↓→←°“”‘’", "+xx~>>v^v^v><o\"\"''"),
-    )
-    for letter, plain in zip(letters, plain * (len(letters) if len(plain) == 1 else 1), strict=True)
-}
+_PLAIN = str.maketrans(
+    "─━═╌┄▔−–│┃║▏▕╎┆▎▍▌▐┌┐└┘├┤┬┴┼╭╮╰╯╔╗╚╝▉▊▋■●○◌▁▂▃▄▅▆▇█▓▒░·✓✗×…▸›▾▲▼↑↓→←°“”‘’",
+    "--------|||||||||||+++++++++++++++++####*oo_.:-=+*#=+..+xx~>>v^v^v><o\"\"''",
+)
+_PLAIN |= {0x2800: ord(" ")} | dict.fromkeys(range(0x2801, 0x2900), ord("*"))
+"""What looks most like it; all braille dots are one."""
 
 
 def ascii_text(text: str) -> str:
-    """As many cells as `text`, all of them ASCII; what has no likeness becomes "?", and braille dots "*"."""
-    return text if text.isascii() else "".join(_cells(character) for character in text)
-
-
-def _cells(character: str) -> str:
-    if character.isascii():
-        return character
-    if character in _BY_HAND:
-        return _BY_HAND[character]
-    if "\u2800" <= character <= "\u28ff":
-        return " " if character == "\u2800" else "*"
-    if unicodedata.combining(character) or unicodedata.category(character) in {"Cf", "Me", "Mn"}:
-        return ""
-    plain = unicodedata.normalize("NFKD", character)[:1]
-    width = 2 if unicodedata.east_asian_width(character) in {"W", "F"} else 1
-    return (plain if plain.isascii() else "?").ljust(width, "?")
+    """As many cells as `text`, all of them ASCII; a letter without a likeness becomes "?"."""
+    return "".join(letter if letter.isascii() else "?" * cell_len(letter) for letter in text.translate(_PLAIN))
 
 
 class AsciiFilter(LineFilter):
@@ -68,40 +45,29 @@ class AsciiFilter(LineFilter):
 THEME_VARIABLE = "TRAINWIZ_THEME"
 ASCII_VARIABLE = "TRAINWIZ_ASCII"
 
-TEXT_COLOURS = ("foreground", "muted", "accent", "success", "warning", "error")
-GROUND_COLOURS = ("background", "surface", "panel")
 
-
-class Palette(NamedTuple):
-    """The colours of one theme. `line` and `track` draw frames and empty bars; selected text lies on `track`."""
-
-    name: str
-    dark: bool
-    background: str
-    surface: str
-    panel: str
-    foreground: str
-    muted: str
-    accent: str
-    success: str
-    warning: str
-    error: str
-    line: str
-    track: str
-
-
-# fmt: off
-PALETTES: tuple[Palette, ...] = (
-    #                              background surface    panel      foreground muted
-    Palette("dark", True,          "#101418", "#151a1f", "#1d242b", "#d9dfe5", "#93a1ae",
-    #       accent     success    warning    error      line       track
-            "#62bfe0", "#83c995", "#e3b35f", "#f2817c", "#333e48", "#333e48"),
-    Palette("light", False,        "#fbfaf7", "#f5f3ee", "#ebe8e0", "#22272b", "#566069",
-            "#0a638a", "#1d6a3a", "#7d5200", "#ad241c", "#d0cbc0", "#d0cbc0"),
-    Palette("high-contrast", True, "#000000", "#000000", "#1c1c1c", "#ffffff", "#e6e6e6",
-            "#5ce1ff", "#6dff9c", "#ffd84d", "#ff9c9c", "#bdbdbd", "#5a5a5a"),
-)
-# fmt: on
+COLOURS = [
+    "background",
+    "surface",
+    "panel",
+    "foreground",
+    "muted",
+    "accent",
+    "success",
+    "warning",
+    "error",
+    "line",
+    "track",
+]
+"""`line` and `track` draw frames and empty bars; selected text lies on `track`."""
+PALETTES: dict[str, dict[str, str]] = {
+    name: dict(zip(COLOURS, values.split(), strict=True))
+    for name, values in {
+        "dark": "#101418 #151a1f #1d242b #d9dfe5 #93a1ae #62bfe0 #83c995 #e3b35f #f2817c #333e48 #333e48",
+        "light": "#fbfaf7 #f5f3ee #ebe8e0 #22272b #566069 #0a638a #1d6a3a #7d5200 #ad241c #d0cbc0 #d0cbc0",
+        "high-contrast": "#000000 #000000 #1c1c1c #ffffff #e6e6e6 #5ce1ff #6dff9c #ffd84d #ff9c9c #bdbdbd #5a5a5a",
+    }.items()
+}
 
 VARIABLES = {
     "background": (
@@ -121,21 +87,28 @@ VARIABLES = {
 """A colour -> the variables of Textual's style sheets, and our own, that have it."""
 
 
-def make_theme(palette: Palette) -> Theme:
+def make_theme(name: str, palette: Mapping[str, str]) -> Theme:
     """The Textual theme of a palette. Styles use $muted, $line and $track beside Textual's own names."""
-    variables = {name: getattr(palette, colour) for colour, names in VARIABLES.items() for name in names.split()}
+    variables = {name: palette[colour] for colour, names in VARIABLES.items() for name in names.split()}
     return Theme(
-        name=palette.name,
-        primary=palette.accent,
-        secondary=palette.muted,
-        boost=palette.panel,
-        dark=palette.dark,
+        name=name,
+        primary=palette["accent"],
+        secondary=palette["muted"],
+        boost=palette["panel"],
+        dark=name != "light",
         variables=variables | dict.fromkeys(("block-cursor-text-style", "link-style", "link-style-hover"), "none"),
-        **{name: getattr(palette, name) for name in (*TEXT_COLOURS, *GROUND_COLOURS) if name != "muted"},
+        foreground=palette["foreground"],
+        accent=palette["accent"],
+        success=palette["success"],
+        warning=palette["warning"],
+        error=palette["error"],
+        background=palette["background"],
+        surface=palette["surface"],
+        panel=palette["panel"],
     )
 
 
-THEMES: tuple[Theme, ...] = tuple(make_theme(palette) for palette in PALETTES)
+THEMES: tuple[Theme, ...] = tuple(make_theme(name, palette) for name, palette in PALETTES.items())
 
 
 def default_theme_name(environment: Mapping[str, str] = os.environ) -> str:
@@ -144,7 +117,7 @@ def default_theme_name(environment: Mapping[str, str] = os.environ) -> str:
     A terminal of 16 colours or fewer gets high contrast: the quiet greys of the others would all be black there.
     """
     wanted, term = environment.get(THEME_VARIABLE, "").lower(), environment.get("TERM", "")
-    if wanted in {palette.name for palette in PALETTES}:
+    if wanted in PALETTES:
         return wanted
     if term in ("linux", *PLAIN_TERMINALS) or term.endswith("-16color"):
         return "high-contrast"
@@ -168,41 +141,31 @@ def wants_ascii(environment: Mapping[str, str] = os.environ, encoding: str | Non
     return not can_draw(environment) or "utf" not in (encoding or locale.getpreferredencoding(False)).lower()
 
 
-@dataclass
 class Marks:
-    """The marks that stand beside words, in Unicode or in ASCII."""
+    """The marks that stand beside words; AsciiFilter draws its own for them."""
 
-    ok: str = "✓"
-    tight: str = "!"
-    bad: str = "✗"
-    here: str = "▸"
-    changed: str = "●"
-    menu: str = "▾"
-    more: str = "›"
-    times: str = "×"
-    dot: str = "·"
-    ellipsis: str = "…"
-    full: str = "█"
-    range: str = "▒"
-    empty: str = "░"
-    minus: str = "−"
-    arrow: str = "→"
-    stroke: str = "│"
-    heavy: str = "━"
-    light: str = "─"
-    fills: str = "█▓▒░"
-    levels: str = "▁▂▃▄▅▆▇█"
-    ascii_only: bool = False
+    ok = "✓"
+    tight = "!"
+    bad = "✗"
+    here = "▸"
+    changed = "●"
+    menu = "▾"
+    more = "›"
+    times = "×"
+    dot = "·"
+    ellipsis = "…"
+    full = "█"
+    range = "▒"
+    empty = "░"
+    minus = "−"
+    arrow = "→"
+    stroke = "│"
+    heavy = "━"
+    light = "─"
+    fills = "█▓▒░"
+    levels = "▁▂▃▄▅▆▇█"
+    ascii_only = False
+    """Whether this process, which has one terminal, draws with ASCII alone."""
 
 
-UNICODE_MARKS = Marks()
-ASCII_MARKS = Marks(
-    "+", "!", "x", ">", "*", "v", ">", "x", "-", "...", "#", "=", ".", "-", "->", "|", "=", "-", "#=+.", "_.:-=+*#", True
-)  # fmt: skip
 marks = Marks()
-"""Those of this process, which has one terminal."""
-
-
-def use_ascii(wanted: bool) -> None:
-    """Draw with ASCII alone from now on, or with all that there is."""
-    vars(marks).update(vars(ASCII_MARKS if wanted else UNICODE_MARKS))

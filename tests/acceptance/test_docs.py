@@ -7,10 +7,8 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer
 import yaml
 from trainwiz.core.config.build import build_config
 from trainwiz.core.config.keys import is_settable
@@ -18,9 +16,9 @@ from trainwiz.core.data.formats import SAMPLES
 from trainwiz.core.profile.profile import Profile
 from trainwiz.core.profile.store import list_profiles
 from trainwiz.tui.choices import parse_choices
-from trainwiz.tui.cli import main
-from trainwiz.tui.command import app
-from trainwiz.tui.options import BY_NAME, OPTIONS
+from trainwiz.tui.cli import main, parsed
+from trainwiz.tui.options import BY_NAME, OPTIONS, off
+from trainwiz.tui.subcommands import COMMANDS
 
 from scripts import card_pages
 from tests.conftest import REPOSITORY
@@ -40,16 +38,8 @@ TASK_WORDS = {
 }
 SECTIONS = "batch|checkpoint|data|engine|evaluation|logging|mode|model|peft|planning|recovery|training"
 OF_FILES = ("json", "jsonl", "yaml", "md", "log", "py", "safetensors", "gguf")
-APP = typer.main.get_command(app)
-
-
-def flags_of(command: Any) -> Iterator[str]:
-    """The options of a command and of those below it."""
-    yield "--help"
-    for parameter in command.params:
-        yield from (*parameter.opts, *parameter.secondary_opts)
-    for below in getattr(command, "commands", {}).values():
-        yield from flags_of(below)
+KNOWN = {"--help", "--version", *(one.flag for command in COMMANDS for one in command.options)}
+KNOWN |= {flag for option in OPTIONS for flag in (option.flag, off(option.flag))} | OF_OTHERS
 
 
 def setups() -> list[Profile]:
@@ -98,8 +88,7 @@ def prose(page: Path) -> str:
 def test_a_page_names_only_what_is_there_and_its_links_lead_somewhere(page: Path) -> None:
     text = page.read_text()
     own = "\n".join(line for line in text.splitlines() if "pip install" not in line)
-    known = {option.flag for option in OPTIONS} | set(flags_of(APP)) | OF_OTHERS
-    assert not set(re.findall(r"(?<![\w-])--[a-z][a-z-]+(?![\w-])", own)) - known
+    assert not set(re.findall(r"(?<![\w-])--[a-z][a-z-]+(?![\w-])", own)) - KNOWN
     keys = set(re.findall(rf"\b((?:{SECTIONS})\.[a-z0-9_.]+[a-z0-9_])\b", text)) - {"engine.environment"}
     assert not [key for key in keys if key.rpartition(".")[2] not in OF_FILES and not is_settable(key)]
     for link in re.findall(r"\]\((?!https?:)([^)\s]+)\)", prose(page)):
@@ -143,20 +132,6 @@ def commands_of(page: Path) -> Iterator[tuple[list[str], bool]]:
             yield ["1" if word == "N" else word for word in words[: min(ends, default=len(words))]], whole
 
 
-def parsed(words: list[str]) -> dict[str, Any]:
-    """The parameters of the command that the words name; raises for an option or a value that there is not."""
-    command: Any
-    parent: Any
-    command, arguments, parent, name = APP, words, None, "trainwiz"
-    while True:
-        context = command.make_context(name, list(arguments), parent=parent)
-        rest = [*context._protected_args, *context.args]
-        if not hasattr(command, "commands") or not rest:
-            return dict(context.params)
-        name, command, arguments = command.resolve_command(context, rest)
-        parent = context
-
-
 STANDS_FOR = re.compile(r"[A-Z][A-Z/_:]*(\.\.\.)?|M/N")
 """A word in capitals: NAME, RUN, FILE."""
 
@@ -168,14 +143,14 @@ def test_every_command_of_a_page_is_one(page) -> None:
         if not whole and words[-1:] and words[-1].startswith("--"):
             # In a sentence an option is named without its value.
             option = BY_NAME.get(words[-1].removeprefix("--").replace("-", "_"))
-            words = words[:-1] if option is not None and option.kind not in ("flag", "switch") else words
+            words = words[:-1] if option is not None and not option.is_flag else words
         try:
-            values = parsed([word for word in words if word not in ("--help", "--debug", "--version")])
+            _, values = parsed([word for word in words if word not in ("--help", "--debug", "--version")])
             choices = {name: value for name, value in values.items() if name in BY_NAME}
             if not any(STANDS_FOR.fullmatch(str(value)) for value in choices.values()):
                 parse_choices(choices)
         except Exception as error:  # noqa: BLE001 -- all are listed
-            if whole or type(error).__name__ != "MissingParameter":
+            if whole or " is missing; " not in str(error):
                 wrong.append((" ".join(words), str(error) or type(error).__name__))
     assert not wrong
 

@@ -11,7 +11,7 @@ import yaml
 from trainwiz.tui.cli import main
 from trainwiz.tui.commands.agent_docs import PRINTED, RECIPES, SCHEMAS, schema_of
 from trainwiz.tui.options import OPTIONS
-from trainwiz.tui.subcommands import top_commands
+from trainwiz.tui.subcommands import below
 
 jsonschema = pytest.importorskip("jsonschema", reason="jsonschema comes with the extra mcp")
 
@@ -47,7 +47,7 @@ def test_what_the_commands_print_keeps_to_its_schema(here: Path, capsys: pytest.
 def test_the_reference_names_every_command_choice_and_schema(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["agent-docs"]) == 0
     text = capsys.readouterr().out
-    assert not [name for name in top_commands() if f"`trainwiz {name}" not in text]
+    assert not [name for name in below("") if f"`trainwiz {name}" not in text]
     assert not [option.flag for option in OPTIONS if f"`{option.synopsis}`: {option.help}" not in text]
     assert not [name for name in PRINTED if f"\n- {name}: " not in text]
     assert not [command for _, command in RECIPES if command not in text]

@@ -16,10 +16,9 @@ from trainwiz.core.config.settings import SETTINGS
 from trainwiz.core.hardware.doctor import check_machine
 from trainwiz.core.hardware.read import find_tools, probe_machine
 from trainwiz.tui.cli import main
-from trainwiz.tui.command import app
 from trainwiz.tui.options import OPTIONS
 from trainwiz.tui.screens.plan_fields import STEPS, TRAINING
-from typer.main import get_command
+from trainwiz.tui.subcommands import BY_WORDS
 
 from tests.conftest import REPOSITORY
 from tests.each import each
@@ -148,8 +147,7 @@ def test_what_the_commands_say(line: str, capsys: pytest.CaptureFixture[str], tm
     said = capsys.readouterr()
     machine = probe_machine()
     pasted = [check.command or "" for check in check_machine(machine, find_tools())]
-    top = get_command(app).commands  # type: ignore[attr-defined]
-    names = [*top, *top["profiles"].commands, *top["runs"].commands]
+    names = " ".join(BY_WORDS).split()
     own = [tmp_path, machine.cpu_model, machine.libraries.versions, "SPEED", "hf download"]
     data = [*own, *line.split(), *FILES, *names, *pasted]
     known = always_known() | words_in(data) | words_in(path.stem for path in FILES)

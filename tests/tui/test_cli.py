@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from trainwiz.core.config.keys import is_settable
 from trainwiz.tui.choices import Choices, parse_choices
-from trainwiz.tui.cli import main, replay_without_speed, resume_without_value, take_lang
+from trainwiz.tui.cli import main, parsed, speak
 from trainwiz.tui.options import OPTIONS, SAVE_OPTIONS
 from trainwiz.tui.subcommands import COMMANDS
 
@@ -32,9 +32,11 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
     return code, captured.out, captured.err
 
 
-def test_help_without_and_with_typer_is_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_names_every_option_and_command_and_each_takes_what_it_is_called_with(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     quick = run(capsys, "--help")
-    assert quick[0] == 0 and quick == run(capsys, "--yes", "--help")
+    assert quick[0] == 0 and quick == run(capsys, "--yes", "--help", "plan")
     assert not [option.flag for option in OPTIONS if option.flag not in quick[1] or option.help not in quick[1]]
     titles = ["Model, data and training:", "Computation:", "Machine and GPUs:", "The run:", "Modes:"]
     places = [quick[1].index(title) for title in titles]
@@ -43,7 +45,7 @@ def test_help_without_and_with_typer_is_the_same(capsys: pytest.CaptureFixture[s
         assert f"\n  {command.words.partition(' ')[0]} " in quick[1]
         module, _, function = command.calls.partition(":")
         signature = inspect.signature(getattr(import_module(f"trainwiz.tui.commands.{module}"), function))
-        signature.bind(*([{}] if command.choices else []), **{own.parameter: own.default for own in command.own})
+        signature.bind(*([{}] if command.choices else []), **{own.name: own.absent for own in command.own})
     code, out, _ = run(capsys, "--version")
     assert code == 0 and out.startswith("trainwiz 0.")
 
@@ -69,10 +71,16 @@ def test_help_of_commands(command: tuple[str, ...], has: Any, has_not: Any, caps
         (("plna",), "did you mean plan?"),
         (("profiles", "lst"), "did you mean list?"),
         (("profiles",), "needs a command: list, show"),
-        (("--profile",), "needs a value"),
-        (("monitor", "--every", "soon"), "--every"),
-        *((("monitor", "--every", seconds), "--every must be at least 0.1") for seconds in ("0", "-1")),
-        *((("monitor", "--every", seconds), "--every must be at most 86400") for seconds in ("inf", "1e9", "nan")),
+        (("--profile",), "--profile needs a value"),
+        (("--profile", "--yes"), "--profile needs a value"),
+        (("--yes=no",), "unexpected argument --yes=no"),
+        (("doctor", "who"), "unexpected argument who"),
+        *(
+            (("monitor", "--every", seconds), f"--every: '{seconds}' is not a number")
+            for seconds in ("soon", "nan", "inf")
+        ),
+        *((("monitor", "--every", seconds), "must be at least 0.1") for seconds in ("0", "-1")),
+        *((("monitor", "--every", seconds), "must be at most 86400") for seconds in ("86401", "1e9")),
         (("--micro-batch", "3", "runs", "list"), "Put --micro-batch after the command"),
         (("--micro-batch", "six", "--yes"), "--micro-batch: 'six' is not a whole number."),
         (("--micro-batch", "0", "--yes"), "--micro-batch: 0 must be greater than 0."),
@@ -89,7 +97,7 @@ def test_help_of_commands(command: tuple[str, ...], has: Any, has_not: Any, caps
         (("--micro-batch", "4", "--set", "batch.micro_batch_size=8", "--yes"), "also set by its own option"),
         (("--gpu", "H100", "--gpus", "0", "--yes"), "use only one"),
         (("--resume", "--yes"), "specify the run folder"),
-        (("--resume", "--output-dir", "nothing"), "no such folder"),
+        (("--resume", "--output-dir", "nothing"), "There is no run"),
         (("--resume", "--output-dir", "."), "it contains no run.yaml"),
         (("--resume", "--output-dir", ".", "--micro-batch", "4"), "--micro-batch: a resumed run keeps"),
         (("--yes", "--profile", "2080supr"), "Did you mean 2080super"),
@@ -175,21 +183,13 @@ def loads(arguments: list[str], *heavy: str) -> list[str]:
     return done.stdout.splitlines()[-1].split()[1:]
 
 
-def test_help_and_the_way_to_a_monitor_load_no_typer_and_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
-    for word in ("no-such-run", "99999999999", "-"):
-        quick, by_typer = run(capsys, "monitor", word), run(capsys, "monitor", word, "--readonly")
-        # What trains on this machine, which is said too, may be another by now.
-        said = [(code, out, err.partition(".")[0]) for code, out, err in (quick, by_typer)]
-        assert said[0] == said[1] and quick[0] == 2
+def test_the_help_and_the_way_to_a_monitor_load_nothing_heavy() -> None:
     assert loads(["--help"], "typer", "rich", "pydantic", "yaml", "textual", "torch", "psutil") == []
     assert loads(["monitor", "."], "typer", "pydantic", "psutil", "yaml", "torch") == []
 
 
 def choices(**values: Any) -> Choices:
-    absent: dict[str, Any] = {
-        option.name: False if option.kind == "flag" else [] if option.kind == "repeated" else None for option in OPTIONS
-    }
-    return parse_choices({**absent, **values})
+    return parse_choices(values)
 
 
 def test_choices_set_keys() -> None:
@@ -221,13 +221,28 @@ def test_the_profile_is_the_one_in_use_else_the_demo() -> None:
     assert choices().request.profile == choices(model="esm2-8m").request.profile == "2080super"
 
 
-def test_what_is_read_before_the_options() -> None:
-    assert resume_without_value(["--resume"]) == ["--resume", "auto"]
-    assert resume_without_value(["--resume", "--yes"]) == ["--resume", "auto", "--yes"]
-    assert resume_without_value(["--resume", "checkpoint-60"]) == ["--resume", "checkpoint-60"]
-    assert replay_without_speed(["--replay", "run"]) == ["--replay", "60", "run"]
-    assert replay_without_speed(["run", "--replay"]) == ["run", "--replay", "60"]
-    for words in (["--replay", "120", "run"], ["--replay", "0.5x"], ["--replay", "-1"], ["--once"]):
-        assert replay_without_speed(words) == words
-    assert take_lang(["plan", "--lang", "en", "--lang=zh"]) == ("zh", ["plan"])
-    assert take_lang(["monitor", "--", "--lang", "zh"]) == (None, ["monitor", "--", "--lang", "zh"])
+@each(
+    ("line", "words", "given"),
+    [
+        ("--resume", "", {"resume": "auto"}),
+        ("--resume --yes", "", {"resume": "auto", "yes": True}),
+        ("--resume checkpoint-60 --set=a=b --set c", "", {"resume": "checkpoint-60", "set": ["a=b", "c"]}),
+        ("--no-checkpointing --json", "", {"checkpointing": False, "json": True}),
+        ("monitor --replay run", "monitor", {"replay": "60", "text": "run"}),
+        ("monitor run --replay", "monitor", {"replay": "60", "text": "run"}),
+        ("monitor --replay 0.5x -- --run", "monitor", {"replay": "0.5x", "text": "--run"}),
+        ("monitor --replay -1 --every 1.5", "monitor", {"replay": "-1", "interval_s": 1.5}),
+        ("diagnose -", "diagnose", {"what": "-"}),
+        ("model fill --prompt a --prompt -b c", "model fill", {"prompts": ["a", "-b"], "path": "c"}),
+        ("runs compare a --json b", "runs compare", {"runs": ["a", "b"], "as_json": True}),
+        ("import --dry-run A=1 python a.py --b", "import", {"dry_run": True, "given": ["A=1 python a.py --b"]}),
+        ("profiles --help", "profiles", {"help": True}),
+    ],
+)
+def test_what_is_given(line: str, words: str, given: dict[str, Any]) -> None:
+    assert parsed(line.split()) == (words, given)
+
+
+def test_the_language_is_taken_before_the_options() -> None:
+    assert speak(["plan", "--lang", "zh", "--lang=en"]) == ["plan"]
+    assert speak(["monitor", "--", "--lang", "zh"]) == ["monitor", "--", "--lang", "zh"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from trainwiz.core.profile.store import profile_files
 from trainwiz.tui.commands.completion import SCRIPTS, candidates
-from trainwiz.tui.subcommands import top_commands
+from trainwiz.tui.subcommands import below
 
 from tests.each import each
 
@@ -20,7 +20,7 @@ from tests.each import each
     ("words", "has"),
     [
         (["pl"], {"plan"}),
-        ([""], set(top_commands())),
+        ([""], set(below(""))),
         (["plan", "--pro"], {"--profile", "--prompts"}),
         (["plan", "--profile", "qlora"], {name for name in profile_files() if name.startswith("qlora")}),
         (["profiles", "diff", "cpu-demo", "cpu"], {"cpu-demo"}),

@@ -21,8 +21,8 @@ from trainwiz.core.run.attempts import Phase, write_phase
 from trainwiz.core.run.folder import MEETING_TOKEN, RunFolder
 from trainwiz.core.run.lost import identify, machine_identity, this_process
 from trainwiz.core.run.state import Attempt, RunExit, RunState, RunStatus, write_state
-from trainwiz.tui.headless.ending import Ending
-from trainwiz.tui.headless.reporters import JsonReporter, PlainReporter, Progress
+from trainwiz.tui.headless.ending import ending_of, ending_rows, exit_code
+from trainwiz.tui.headless.reporters import Progress, Reporter
 from trainwiz.tui.headless.run import EXIT_HUNG_UP, StopSignals, follow
 from trainwiz.tui.text import GIB
 
@@ -122,9 +122,9 @@ def test_advice_is_told_once_and_again_when_it_is_worse(folder: RunFolder, capsy
     advise(folder, severity="note", code="small", text="Not worth a line.")
     advise(folder, text="The GPU waits \x1b[31m30 % of a step.", remedy="More workers.")
     progress = reader.read()
-    PlainReporter().progress(progress)
+    Reporter("lines").progress(progress)
     assert capsys.readouterr().out.splitlines()[0] == "! The GPU waits 30 % of a step. More workers."
-    JsonReporter().progress(progress)
+    Reporter("json").progress(progress)
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert {"event": "advice", "code": "data_wait", "severity": "warning"}.items() <= events[-1].items()
     advise(folder, text="The GPU waits 31 % of a step.")
@@ -134,7 +134,7 @@ def test_advice_is_told_once_and_again_when_it_is_worse(folder: RunFolder, capsy
 
 
 def test_plain_lines_and_events(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
-    reader, reporter = alive(folder), PlainReporter()
+    reader, reporter = alive(folder), Reporter("lines")
     reporter.progress(reader.read())
     log(folder, row(1), row(2, loss=2.9), {"step": 2, "eval_loss": 2.75})
     reporter.progress(reader.read())
@@ -147,9 +147,9 @@ def test_plain_lines_and_events(folder: RunFolder, capsys: pytest.CaptureFixture
     # A loss that is no number is shown, and is null in JSON.
     folder.metrics_jsonl.write_text('{"step": 1, "loss": NaN}\n')
     progress = Progress(folder).read()
-    PlainReporter().progress(progress)
+    Reporter("lines").progress(progress)
     assert "loss nan" in capsys.readouterr().out
-    JsonReporter().progress(progress)
+    Reporter("json").progress(progress)
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert events[0]["event"] == "status" and events[1] == {"event": "metrics", "step": 1, "loss": None}
 
@@ -158,15 +158,15 @@ def test_the_last_lines_say_how_it_ended_and_how_to_go_on(folder: RunFolder) -> 
     log(folder, row(1), row(9))
 
     def last(status: RunStatus, **values: Any) -> tuple[int, dict[str, str]]:
-        ending = Ending(folder, RunState(status=status, **values))
-        return ending.exit_code, dict(ending.rows())
+        state = RunState(status=status, **values)
+        return exit_code(state), dict(ending_rows(folder, state))
 
     said = RunExit(130, "user_stop", "Stopped at step 7 by you.", "trainwiz runs resume runs/one")
     stopped = {"End": said.message, "Next": said.remedy}
     assert last("stopped", outcome={"step": 7}, exit=said) == (130, stopped)
     write_checkpoint(folder.path, 8)
     assert last("stopped", exit=said)[1] == {**stopped, "Saved": "runs/one/checkpoint-8"}
-    assert Ending(folder, RunState(status="stopped")).step == 9, "killed, it has no outcome"
+    assert ending_of(folder, RunState(status="stopped"))["step"] == 9, "killed, it has no outcome"
     folder.final_model.mkdir()
     folder.plan_json.write_text(json.dumps({"time": {"total_low_s": 40.0, "total_high_s": 70.0}}))
     outcome = {"outcome": "finished", "step": 100, "max_steps": 100, "first_loss": 3.42, "last_loss": 2.58}
@@ -177,17 +177,17 @@ def test_the_last_lines_say_how_it_ended_and_how_to_go_on(folder: RunFolder) -> 
 
     write_state(folder, RunState(status="running", heartbeat_s=1.0))
     os.utime(folder.state_json, (1.0, 1.0))
-    ending = Ending(folder, Progress(folder).read().state)
-    assert (ending.state.status, ending.exit_code) == ("lost", 1)
-    assert "disappeared without a final record" in ending.rows()[0][1]
+    state = Progress(folder).read().state
+    assert (state.status, exit_code(state)) == ("lost", 1)
+    assert "disappeared without a final record" in ending_rows(folder, state)[0][1]
 
 
 def test_a_removed_folder_ends_the_following(
     folder: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_state(folder, RunState(status="prepared"))
-    monkeypatch.setattr(PlainReporter, "progress", lambda *_: shutil.rmtree(folder.path))
-    assert follow(folder, PlainReporter(), StopSignals()) == EXIT_TRAINING_FAILED
+    monkeypatch.setattr(Reporter, "progress", lambda *_: shutil.rmtree(folder.path))
+    assert follow(folder, Reporter("lines"), StopSignals()) == EXIT_TRAINING_FAILED
     assert "is missing" in "".join(capsys.readouterr())
 
 
@@ -195,7 +195,7 @@ def test_the_keeper_of_a_run_that_has_ended_has_left_too(folder: RunFolder) -> N
     """Its last word is written before it has ended: the next command may remove the folder, or go on in it."""
     with subprocess.Popen(["sleep", "1"]) as keeper:
         write_state(folder, RunState(status="finished", supervisor=identify(keeper.pid)))
-        assert follow(folder, PlainReporter(), StopSignals()) == 0
+        assert follow(folder, Reporter("lines"), StopSignals()) == 0
         assert identify(keeper.pid) is None
 
 
@@ -224,7 +224,7 @@ def test_a_signal_asks_for_a_stop_with_a_checkpoint_and_a_second_one_ends_at_onc
         with signals.heard():
             for timer in timers:
                 timer.start()
-            assert follow(started.run, PlainReporter(), signals) == code
+            assert follow(started.run, Reporter("lines"), signals) == code
     finally:
         signal.signal(signal.SIGHUP, before)
     assert_gone(started.mark)
@@ -237,8 +237,8 @@ def test_a_signal_asks_for_a_stop_with_a_checkpoint_and_a_second_one_ends_at_onc
 SHOW = """
 from types import SimpleNamespace
 from trainwiz.core.run.state import RunState
-from trainwiz.tui.headless.reporters import BarReporter
-reporter = BarReporter()
+from trainwiz.tui.headless.reporters import Reporter
+reporter = Reporter("bar")
 reporter.progress(SimpleNamespace(
     state=RunState(status="running", max_steps=120), phase="training", phase_s=0.1, step=71, left_s=21.0,
     row={"loss": 2.71, "real_tokens_per_s": 18900.0}, memory_bytes=2**30, news=[], doing="",

@@ -17,8 +17,8 @@ from trainwiz.tui.commands.profiles import run_list as list_profiles
 from trainwiz.tui.commands.profiles import run_show as show_profile
 from trainwiz.tui.commands.profiles import run_validate
 from trainwiz.tui.commands.runs import run_compare, run_list, run_show, run_stop
-from trainwiz.tui.headless.ending import Ending
-from trainwiz.tui.headless.reporters import PlainReporter
+from trainwiz.tui.headless.ending import ending_rows
+from trainwiz.tui.headless.reporters import Reporter
 from trainwiz.tui.output import say_rows
 from trainwiz.tui.widgets.monitor_panel import MonitorPanel
 
@@ -79,9 +79,9 @@ COMMANDS: dict[str, Callable[[RunFolder], object]] = {
     "profiles list": lambda run: list_profiles(as_json=False),
     "profiles show": lambda run: show_profile("cpu-demo", as_json=False),
     "hardware": lambda run: run_hardware(as_json=False),
-    "headless, prepared": lambda run: PlainReporter().prepared(run, []),
-    "headless, note": lambda run: PlainReporter().note(f"Monitor it: trainwiz monitor {run.path}"),
-    "headless, end": lambda run: say_rows(Ending(run, read_state(run)).rows()),
+    "headless, prepared": lambda run: Reporter("lines").prepared(run, []),
+    "headless, note": lambda run: Reporter("lines").note(f"Monitor it: trainwiz monitor {run.path}"),
+    "headless, end": lambda run: say_rows(ending_rows(run, read_state(run))),
 }
 
 

@@ -14,7 +14,7 @@ from trainwiz.core.run.state import Attempt, RunState
 from trainwiz.core.telemetry.run_source import RunSource
 from trainwiz.tui.commands.monitor import summary_rows
 from trainwiz.tui.commands.runs import run_show
-from trainwiz.tui.headless.ending import Ending
+from trainwiz.tui.headless.ending import ending_of, ending_rows
 from trainwiz.tui.output import labelled
 from trainwiz.tui.run_words import engine_problems, evaluation_parts
 from trainwiz.tui.screens.monitor_cards import plan_lines
@@ -44,10 +44,9 @@ def run(here: Path) -> Path:
 def test_the_end_runs_show_and_the_text_monitor_agree(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     odd = {"eval_loss": float("nan"), "eval_accuracy": True, "eval_perplexity": 2191.6}
     assert evaluation_parts(odd) == ["loss NaN", "perplexity 2,192"]
-    ending = Ending(RunFolder(run), RunState(status="finished", outcome=dict(EVALUATION), engine=OTHER_ENGINE))
-    rows = dict(ending.rows())
+    state = RunState(status="finished", outcome=dict(EVALUATION), engine=OTHER_ENGINE)
+    rows, document = dict(ending_rows(RunFolder(run), state)), ending_of(RunFolder(run), state)
     assert (rows["Eval"], rows["Engine"]) == (", ".join(WORDS), "! The engine is single.")
-    document = ending.to_json()
     assert document["evaluation"] == EVALUATION
     assert (document["engine"]["planned"], document["engine"]["actual"]) == ("ddp", "single")
     run_show("translation", as_json=False)

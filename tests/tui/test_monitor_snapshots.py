@@ -16,7 +16,7 @@ from trainwiz.core.telemetry.target import Source, Target
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.screens.monitor import MonitorScreen
 from trainwiz.tui.text import cells
-from trainwiz.tui.theme import use_ascii
+from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.log_panel import LogPanel
 
 from tests.tui.monitor_states import RecordedProcess, target_of
@@ -47,7 +47,7 @@ def _frozen_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     monkeypatch.setattr(targets, "open_source", open_source)
     time.tzset()
     yield
-    use_ascii(False)
+    marks.ascii_only = False
     monkeypatch.undo()
     time.tzset()
 

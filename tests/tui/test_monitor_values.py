@@ -19,7 +19,7 @@ from trainwiz.core.telemetry.target import Target, open_source
 from trainwiz.tui.keys import KEYS
 from trainwiz.tui.run_words import now_words, with_checkpoint_words
 from trainwiz.tui.text import cells
-from trainwiz.tui.theme import ascii_text, use_ascii
+from trainwiz.tui.theme import ascii_text
 from trainwiz.tui.widgets.machine_panels import DevicePanel, HostPanel, cards_line, gpus_words, host_parts
 from trainwiz.tui.widgets.monitor_panel import AdvicePanel, MonitorPanel, prompt_lines
 from trainwiz.tui.widgets.run_header import MonitorSummary, PacePanel, RunHeader, origin_words
@@ -174,26 +174,22 @@ def test_no_line_is_wider_than_its_room_and_in_ascii_all_is_ascii(language: str)
     use_language(language)
     try:
         for state, snapshot in snapshots().items():
-            for is_ascii in (False, True):
-                use_ascii(is_ascii)
-                drawn: list[tuple[int, list[Content]]] = []
-                for width in (20, 38, 100):
-                    for height in (2, 5, 12):
-                        for kind in PANELS:
-                            lines = kind("").lines(snapshot, width, height)
-                            drawn.append((width, [line.truncate(width) for line in lines[:height]]))
-                    header = RunHeader(snapshot.name)
-                    header.snapshot = snapshot
-                    drawn.append((width, header.lines_at(width)))
-                for width, lines in drawn:
-                    for line in lines:
-                        assert line.cell_length <= width, (state, width, line.plain)
-                        if is_ascii:
-                            assert len(ascii_text(line.plain)) == line.cell_length
+            drawn: list[tuple[int, list[Content]]] = []
+            for width in (20, 38, 100):
+                for height in (2, 5, 12):
+                    for kind in PANELS:
+                        lines = kind("").lines(snapshot, width, height)
+                        drawn.append((width, [line.truncate(width) for line in lines[:height]]))
+                header = RunHeader(snapshot.name)
+                header.snapshot = snapshot
+                drawn.append((width, header.lines_at(width)))
+            for width, lines in drawn:
+                for line in lines:
+                    assert line.cell_length <= width, (state, width, line.plain)
+                    assert len(ascii_text(line.plain)) == line.cell_length
             assert origin_words(snapshot).isprintable()
     finally:
         use_language("en")
-        use_ascii(False)
 
 
 @pytest.mark.usefixtures("chinese")

@@ -8,9 +8,9 @@ from trainwiz.core.errors import Remedy
 from trainwiz.core.plan.gather import plan_run
 from trainwiz.core.plan.result import Plan
 from trainwiz.tui.choices import parse_choices
+from trainwiz.tui.cli import parsed
 from trainwiz.tui.options import BY_NAME
 
-from tests.acceptance.test_docs import parsed
 from tests.each import each
 
 GIB = 2**30
@@ -29,7 +29,7 @@ CASES = [
 
 
 def planned(line: str) -> Plan:
-    values = parsed(["plan", *shlex.split(line)])
+    _, values = parsed(["plan", *shlex.split(line)])
     return plan_run(parse_choices({name: value for name, value in values.items() if name in BY_NAME}).request)
 
 

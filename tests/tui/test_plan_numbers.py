@@ -7,6 +7,7 @@ from itertools import starmap
 
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.hardware.read import catalogue_machine
+from trainwiz.core.plan.result import TimePlan
 from trainwiz.tui.commands.plan import machine_text, number_rows
 from trainwiz.tui.output import labelled
 from trainwiz.tui.plan_words import finish_words, memory_lines, padding_words, source_words
@@ -72,7 +73,7 @@ def test_the_source_is_said_once():
     ],
 )
 def test_when_it_is_done(low, high, words):
-    assert finish_words(low, high, NOW) == words
+    assert finish_words(TimePlan(total_low_s=low, total_high_s=high), NOW) == words
 
 
 def test_what_decides_against_what_is_seen():
@@ -93,7 +94,7 @@ def test_what_decides_against_what_is_seen():
 def test_padding_is_said_once_and_what_arranging_it_saves():
     def said(padded, waste, arranged, drawn=None):
         known = {"padded_tokens": padded, "padding_waste": waste, "arranged_waste": arranged, "drawn_waste": drawn}
-        return padding_words(replace(PLAN.batch, effective_tokens=4096, **known))
+        return list(padding_words(replace(PLAN.batch, effective_tokens=4096, **known)))
 
     assert said(3000, 0.05, 0.05, 0.43) == ["3,000 processed, 5% padding", "43% padding in sampling order"]
     assert said(4096, 0.2, 0.14) == ["14% padding if the rows of a step were grouped by length"]

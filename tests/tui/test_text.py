@@ -100,9 +100,9 @@ def test_sizes_counts_and_shares():
     assert sizes == ["0 B", "999 B", "24 MiB", "5.4 GiB", "unknown"]
     counts = [figures.short_count(value) for value in (651e6, 7.5e6, 500, 35_000, None, 999.9e9)]
     assert counts == ["651M", "7.5M", "500", "35.0k", "unknown", "1.0T"]
-    shares = [figures.deviation(value) for value in (0, -0.000064, 0.03, 0.5, None)]
-    assert shares == ["exact", "−0.01%", "+3.00%", "+50%", ""]
-    epochs = [figures.epochs(value) for value in (0.03214, 1.266, 37.51, 2000.4)]
+    shares = [figures.deviation(value) for value in (-0.000064, 0.03, 0.5)]
+    assert shares == ["−0.01%", "+3.00%", "+50%"]
+    epochs = [figures.three_digits(value) for value in (0.03214, 1.266, 37.51, 2000.4)]
     assert epochs == ["0.0321", "1.27", "37.5", "2,000"]
 
 

@@ -12,7 +12,7 @@ from textual.events import Paste
 from trainwiz.core.language import use_language
 from trainwiz.tui.screens.import_card import ImportCard
 from trainwiz.tui.screens.plan_fields import DATA, HARDWARE, MODEL, REVIEW, TRAINING
-from trainwiz.tui.theme import use_ascii
+from trainwiz.tui.theme import marks
 
 from tests.conftest import REPOSITORY
 from tests.tui.wizard_parts import FrozenReader, frozen_app, settled, shown, until
@@ -50,7 +50,7 @@ args = TrainingArguments(
 def _here(here: Path) -> Iterator[None]:
     yield
     use_language("en")
-    use_ascii(False)
+    marks.ascii_only = False
 
 
 async def still(pilot) -> None:

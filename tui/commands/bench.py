@@ -28,7 +28,7 @@ from trainwiz.tui.text import count, duration, duration_range, size
 
 
 def run_bench(values: Mapping[str, Any], *, seconds: float | None = None, choose: bool = False) -> int:
-    """`values` are the choices as typer read them. Raises TrainwizError for what cannot be measured."""
+    """`values` are the choices as they were typed. Raises TrainwizError for what cannot be measured."""
     choices = parse_choices(values)
     try:
         with interrupted_by_signals(), Waiting(tr("reading machine, model and data")) as waiting:

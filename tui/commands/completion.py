@@ -14,7 +14,7 @@ from trainwiz.core.text import plain_text
 from trainwiz.tui.cli import COMPLETE
 from trainwiz.tui.options import OPTIONS, Option
 from trainwiz.tui.output import say
-from trainwiz.tui.subcommands import BY_WORDS, GROUPS, Own, below, top_commands
+from trainwiz.tui.subcommands import BY_WORDS, GROUPS, below
 
 # The scripts. Each asks `trainwiz` itself with the words so far; where it knows nothing, the shell offers files.
 
@@ -104,14 +104,11 @@ def _offered(done: Sequence[str], typed: str) -> Iterable[Candidate]:
         else:
             place += 1
     if waiting:
-        option = _options(path)[waiting]
-        values = option.values if isinstance(option, Option) else ()
-        return [*((value, "") for value in values), *_listed(waiting)]
+        return [*((value, "") for value in _options(path)[waiting].values), *_listed(waiting)]
     if typed.startswith("-"):
         return ((flag, tr(one.help)) for flag, one in _options(path).items())
     if path not in BY_WORDS:
-        known = below(path) if path else top_commands().items()
-        return ((name, tr(says)) for name, says in known)
+        return ((name, tr(says)) for name, says in below(path).items())
     arguments = BY_WORDS[path].arguments
     if not arguments:
         return ()
@@ -119,16 +116,16 @@ def _offered(done: Sequence[str], typed: str) -> Iterable[Candidate]:
     return _listed(f"{path} {name}", name)
 
 
-def _options(path: str) -> dict[str, Option | Own]:
+def _options(path: str) -> dict[str, Option]:
     """As they are written -> what it is, of a command or (empty) of trainwiz itself."""
     command = BY_WORDS.get(path)
-    own: Sequence[Option | Own] = () if path else OPTIONS
+    own: Sequence[Option] = () if path else OPTIONS
     if command is not None:
         own = (*command.options, *command.choices)
-    found: dict[str, Option | Own] = {}
+    found: dict[str, Option] = {}
     for one in own:
         found[one.flag] = one
-        if isinstance(one, Option) and one.kind == "switch":
+        if one.kind == "switch":
             found[f"--no-{one.flag.removeprefix('--')}"] = one
     return found
 

@@ -42,10 +42,10 @@ from trainwiz.tui.text import (
     count,
     duration,
     duration_range,
-    epochs,
     gib,
     percent,
     short_count,
+    three_digits,
 )
 
 # How long it may take and what it may cost, as it is written.
@@ -256,7 +256,7 @@ def _cells(fit: Fit) -> dict[str, str]:
         mark("verdict"): f"{sign} {tr(word)}" + ("" if memory.tier == "analytic" else f" ({tr(memory.tier)})"),
         mark("time"): duration(time.total_s),
         mark("range"): duration_range(time.total_low_s, time.total_high_s),
-        mark("epochs"): epochs(fit.passes),
+        mark("epochs"): three_digits(fit.passes),
         mark("tokens"): short_count(time.real_tokens or time.total_tokens),
         "kWh": _range(time.energy_low_kwh, time.energy_high_kwh),
         mark("cost"): f"{_range(fit.cost[0], fit.cost[2])} {currency}".rstrip() if fit.cost else "",

@@ -101,7 +101,7 @@ def verdict(plan: Plan) -> str:
 def time_text(plan: Plan) -> str:
     """ "40 to 70 s"; a word where it cannot be."""
     if plan.time.total_low_s is None or plan.time.total_high_s is None:
-        return unknown_time_words(plan.time.step_s, plan.model.parameters is not None)
+        return unknown_time_words(plan)
     word = TIME_WORDS.get(plan.time.verdict or "")
     return duration_range(plan.time.total_low_s, plan.time.total_high_s) + (f"   {tr(word)}" if word else "")
 
@@ -117,7 +117,7 @@ def number_rows(plan: Plan, now: datetime) -> Iterator[Row]:
     yield from under(memory_title(memory.device), memory_text(plan), *memory_lines(plan))
     yield tr("RAM"), of_disk(memory.host_ram_bytes, memory.host_ram_capacity_bytes)
     yield tr("Disk"), of_disk(memory.disk_bytes, memory.disk_capacity_bytes)
-    done = finish_words(plan.time.total_low_s, plan.time.total_high_s, now)
+    done = finish_words(plan.time, now)
     yield from under(tr("Time"), "   ".join(filter(None, (time_text(plan), done))), *time_lines(plan))
 
 
@@ -149,7 +149,7 @@ LIMIT_S = 120.0
 
 
 def run_plan(values: Mapping[str, Any], *, verbose: bool) -> None:
-    """`values` are the choices as typer read them. Errors in the plan are shown and are not an exit code."""
+    """`values` are the choices as they were typed. Errors in the plan are shown and are not an exit code."""
     choices = parse_choices(values)
     plan = best_plan(choices.request, wanted_tier(choices.tier, "full"))
     if choices.json:

@@ -115,10 +115,10 @@ def run_resume(run: str, *, detach: bool, accept: Sequence[str] = ()) -> int:
 def _follow_in_terminal(
     folder: RunFolder, checkpoint: str | None, *, detach: bool = False, accept: Sequence[str] = ()
 ) -> int:
-    from trainwiz.tui.headless.reporters import new_reporter
+    from trainwiz.tui.headless.reporters import Reporter, form_of
     from trainwiz.tui.headless.run import start_and_follow
 
-    with closing(new_reporter(as_json=False, plain=False)) as reporter:
+    with closing(Reporter(form_of(as_json=False, plain=False))) as reporter:
         return start_and_follow(folder, reporter, detach=detach, checkpoint=checkpoint, accept=accept)
 
 

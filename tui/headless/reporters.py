@@ -5,34 +5,30 @@ A bar for terminals, lines for pipes, JSON lines for programs.
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from rich.console import Console
-from rich.progress import BarColumn, TaskID, TextColumn
-from rich.progress import Progress as RichProgress
-from rich.table import Column
-from rich.text import Text
-from trainwiz.core.errors import Finding
+from trainwiz.core.errors import EXIT_CANNOT_RUN, Finding
 from trainwiz.core.language import mark, tr
 from trainwiz.core.lines import JsonLinesTail
 from trainwiz.core.plan.result import Plan
-from trainwiz.core.run.attempts import ADVICE_JSONL, Advice, AdviceFile, advice_of, phase_words, read_phase
+from trainwiz.core.run.attempts import ADVICE_JSONL, Advice, advice_of, phase_words, read_phase
 from trainwiz.core.run.folder import MEETING_TOKEN, RunFolder
 from trainwiz.core.run.state import RunState, read_state
 from trainwiz.core.telemetry.machine import job_memory, pids_of
+from trainwiz.core.telemetry.metrics import Metrics
 from trainwiz.core.text import number, numbers_finite, objects_in, plain_text, step_of
 from trainwiz.tui.commands.plan import plan_rows
-from trainwiz.tui.headless.ending import Ending, shown_path
+from trainwiz.tui.headless.ending import ending_of, ending_rows, shown_path
 from trainwiz.tui.output import Colours, is_terminal, labelled, say, say_findings, say_json, say_rows
 from trainwiz.tui.run_words import evaluation_parts
-from trainwiz.tui.text import cells, count, duration, pad, size
+from trainwiz.tui.text import cells, count, cut, duration, pad, size
 
 # Progress: what the folder of a run says.
 
-TOLD = frozenset({"error", "warning"})
 News = Literal["advice", "metrics", "answer"]
 """Advice, a line of metrics.jsonl, and a prompt that was answered."""
 METRICS_WINDOW_BYTES = 4 * 1024 * 1024
@@ -52,35 +48,35 @@ class Progress:
         """Of the fullest GPU, or of the run's processes where there is none."""
         self.news: list[tuple[News, Mapping[str, Any]]] = []
         """What came with the last reading."""
-        self._metrics = JsonLinesTail(folder.metrics_jsonl, window_bytes=METRICS_WINDOW_BYTES)
-        self._system = JsonLinesTail(folder.system_jsonl, window_bytes=SYSTEM_WINDOW_BYTES)
-        self._advice = AdviceFile(JsonLinesTail(folder.file(ADVICE_JSONL)))
-        self._answers = JsonLinesTail(folder.generations_jsonl, window_bytes=SYSTEM_WINDOW_BYTES)
-        self._told: set[tuple[str, str, str]] = set()
-        self._first: tuple[float, int] | None = None
-        """Unix time and step of the first row of this attempt."""
         self.row: dict[str, Any] = {}
         """The newest value of each metric of this start."""
+        self._metrics = JsonLinesTail(folder.metrics_jsonl, METRICS_WINDOW_BYTES)
+        self._system = JsonLinesTail(folder.system_jsonl, SYSTEM_WINDOW_BYTES)
+        self._advice = JsonLinesTail(folder.file(ADVICE_JSONL))
+        self._answers = JsonLinesTail(folder.generations_jsonl, SYSTEM_WINDOW_BYTES)
+        self._told: set[tuple[str, str, str]] = set()
+        self._logged = Metrics()
+        """Of this attempt: the time between two is no pace."""
         self._attempts = 0
         self._phase_began = time.monotonic()
         if resumed:
             # Rows of earlier attempts are history: they say nothing about the pace of this one.
-            self._all_rows()
+            self._new_rows()
             self._answers.read_new()
 
     def read(self) -> Progress:
         self.state = read_state(self.folder)
         if len(self.state.attempts) != self._attempts:
-            # The time between two attempts is no pace.
-            self._attempts, self._first = len(self.state.attempts), None
-        rows = self._all_rows()
+            self._attempts, self._logged = len(self.state.attempts), Metrics()
+        rows = self._new_rows()
+        self._logged.add_rows(rows)
         for row in rows:
-            self._take(row)
+            self.row.update({key: value for key, value in row.items() if value is not None})
         for line in self._system.read_new():
             self.memory_bytes = memory_of(line) or self.memory_bytes
-        answers = [row for row in self._answers.read_new() if "prompt" in row]
         self.news = [("advice", advice.to_json()) for advice in self._untold()]
-        self.news += [("metrics", row) for row in rows] + [("answer", row) for row in answers]
+        self.news += [("metrics", row) for row in rows]
+        self.news += [("answer", row) for row in self._answers.read_new() if "prompt" in row]
         phase = self._phase_now()
         if phase != self.phase or rows:
             self.phase, self._phase_began = phase, time.monotonic()
@@ -97,51 +93,41 @@ class Progress:
 
     @property
     def left_s(self) -> float | None:
-        """At the pace of this attempt so far."""
-        step, steps, last_s = self.step, self.state.max_steps, number(self.row.get("time_s"))
-        if self._first is None or step is None or steps is None or last_s is None or step <= self._first[1]:
-            return None
-        return max(0.0, steps - step) * max(0.0, last_s - self._first[0]) / (step - self._first[1])
+        """At the pace of this attempt."""
+        return self._logged.pace().left_s(self.step, self.state.max_steps)
 
     @property
     def doing(self) -> str:
         """What is done while no steps are made, as the present attempt says it ("tokenising 12,000 of 80,000 rows")."""
-        now, state, said = read_phase(self.folder), self.state, tr(self.phase)
-        if now is None or now.phase == "training" or not state.is_active or now.since_s < began_s(state):
+        now, said = read_phase(self.folder), tr(self.phase)
+        if now is None or now.phase == "training" or not self.state.is_active or now.since_s < began_s(self.state):
             return said
         words = phase_words(now)
         return tr("{phase}: {detail}", phase=said, detail=words) if self.phase == "stopping" else words
 
     def _untold(self) -> Iterator[Advice]:
         """Warnings and errors of the present attempt that were not told yet; a figure that changes is not told again."""
-        for row in self._advice.read():
+        for row in self._advice.read_new():
             key = str(row.get("code") or row.get("text")), str(row.get("where")), str(row.get("severity"))
             if key not in self._told and (numbers_finite(row.get("time_s"), 0.0) or 0.0) >= began_s(self.state):
                 self._told.add(key)
-                yield from (advice for advice in advice_of([row]) if advice.level in TOLD)
+                yield from (advice for advice in advice_of([row]) if advice.level in ("error", "warning"))
 
-    def _all_rows(self) -> list[dict[str, Any]]:
+    def _new_rows(self) -> list[dict[str, Any]]:
         rows = self._metrics.read_new()
         while self._metrics.behind:
             rows += self._metrics.read_new()
         return rows
 
-    def _take(self, row: dict[str, Any]) -> None:
-        self.row.update({key: value for key, value in row.items() if value is not None})
-        time_s, step = number(row.get("time_s")), number(row.get("step"))
-        if self._first is None and time_s is not None and step is not None and number(row.get("loss")) is not None:
-            self._first = time_s, int(step)
-
     def _phase_now(self) -> str:
-        state = self.state
-        if state.status == "starting":
-            if state.workers:
-                return mark("loading libraries, model and data")
-            waits = self.folder.file(MEETING_TOKEN).exists()
-            return mark("waiting for the other nodes") if waits else mark("starting accelerate")
-        if state.status == "running":
-            return mark("training") if self._first else mark("first step")
-        return state.status
+        if self.state.status == "running":
+            return mark("training") if self._logged.of("loss").recent else mark("first step")
+        if self.state.status != "starting":
+            return self.state.status
+        if self.state.workers:
+            return mark("loading libraries, model and data")
+        waits = self.folder.file(MEETING_TOKEN).exists()
+        return mark("waiting for the other nodes") if waits else mark("starting accelerate")
 
 
 def began_s(state: RunState) -> float:
@@ -167,111 +153,118 @@ QUIET_STEP_S = 5.0
 """After this long without a logged step, the line says since when."""
 
 
-def new_reporter(*, as_json: bool, plain: bool) -> Reporter:
-    if as_json:
-        return JsonReporter()
-    Colours.wanted = not plain
-    return PlainReporter() if plain or not is_terminal(sys.stdout) else BarReporter()
+Form = Literal["json", "lines", "bar"]
 
 
-class PlainReporter:
-    """One line for each thing that happens: for pipes, logs and screen readers."""
+def form_of(*, as_json: bool, plain: bool) -> Form:
+    Colours.wanted = as_json or not plain
+    return "json" if as_json else "lines" if plain or not is_terminal(sys.stdout) else "bar"
 
-    def __init__(self) -> None:
-        self._phase = ""
+
+class Reporter:
+    """What the headless run tells, in order: one JSON object on each line, the last one with the event "end" or "refused";
+    one line for each thing that happens, for pipes, logs and screen readers; or these with a live line below them."""
+
+    def __init__(self, form: Form) -> None:
+        self.form = form
+        self._said = ("", "")
         self._waited_s = 0.0
 
+    def _say_event(self, event: str, **values: Any) -> None:
+        say_json({"event": event, **values}, compact=True)
+
     def plan(self, plan: Plan, findings: tuple[Finding, ...]) -> None:
+        if self.form == "json":
+            self._say_event("plan", plan=plan.to_json())
+            return
         say_rows(plan_rows(plan))
         say_findings(findings)
 
     def prepared(self, folder: RunFolder, files: list[str]) -> None:
+        if self.form == "json":
+            self._say_event("prepared", run=str(folder.path), files=files)
+            return
         say(labelled(tr("Run"), plain_text(shown_path(folder.path))))
         if files:
             say(labelled(tr("Written"), ", ".join(files)))
 
+    def note(self, text: str) -> None:
+        if self.form == "json":
+            self._say_event("note", message=text)
+            return
+        self.close()
+        say(plain_text(text))
+
+    def refused(self, findings: tuple[Finding, ...], commands: Mapping[str, str]) -> None:
+        if self.form == "json":
+            shown = [{"command": command, "text": text} for command, text in commands.items()]
+            documents = [finding.to_json() for finding in findings]
+            self._say_event("refused", exit_code=EXIT_CANNOT_RUN, findings=documents, commands=shown)
+            return
+        say(tr("Can't run on this machine. Nothing was written."), sys.stderr)
+        say_findings(findings, sys.stderr)
+        say(tr("Commands that work on this machine:"), sys.stderr)
+        width = max(map(cells, commands), default=0)
+        for command, text in commands.items():
+            say(plain_text(f"  {pad(command, width)}   {text}"), sys.stderr)
+
     def progress(self, progress: Progress) -> None:
+        now = (progress.state.status, progress.phase)
+        is_new, self._said = now != self._said, now
+        if self.form == "json":
+            if is_new:
+                self._say_event("status", status=now[0], phase=now[1])
+            for kind, values in progress.news:
+                say_json({"event": kind, **values}, compact=True)
+            return
         for kind, values in progress.news:
-            if text := news_text(kind, values, progress):
+            if (self.form == "lines" or kind != "metrics") and (text := news_text(kind, values, progress)):
+                self.close()
                 say(text)
-        is_new = progress.phase != self._phase
-        if is_new or progress.phase_s < self._waited_s:
-            self._phase, self._waited_s = progress.phase, 0.0
-        if is_new:
+        if self.form == "bar":
+            self._draw(progress)
+        elif is_new:
+            self._waited_s = 0.0
             if progress.phase not in ("training", "finished", "failed", "stopped", "lost"):
                 say(labelled("", tr(progress.phase)))
+        elif progress.phase_s < self._waited_s:
+            self._waited_s = 0.0
         elif progress.phase_s - self._waited_s >= WAIT_LINE_EVERY_S and progress.state.is_active:
             self._waited_s = progress.phase_s
             say(labelled("", tr("{what} · {seconds} s", what=progress.doing, seconds=f"{progress.phase_s:.0f}")))
 
-    def note(self, text: str) -> None:
-        say(plain_text(text))
+    def _draw(self, progress: Progress) -> None:
+        """The live line."""
+        if not progress.state.is_active:
+            return
+        step, steps = progress.step, progress.state.max_steps
+        training = "" if step is None or progress.phase != "training" else numbers_text(progress)
+        is_quiet = not training or progress.phase_s >= QUIET_STEP_S
+        waits = f"{progress.doing} · {duration(progress.phase_s)}" if is_quiet else ""
+        columns = shutil.get_terminal_size().columns
+        text = cut("   ".join(filter(None, (training, waits))), columns - 6)
+        room = columns - 2 - cells(text)
+        done = int(room * min(1.0, (step or 0) / steps)) if steps else 0
+        sys.stdout.write(f"\r{'━' * done}{'─' * (room - done)} {text}\x1b[K")
+        sys.stdout.flush()
 
-    def refused(self, findings: tuple[Finding, ...], commands: list[tuple[str, str]], exit_code: int) -> None:
-        say(tr("Can't run on this machine. Nothing was written."), sys.stderr)
-        say_findings(findings, sys.stderr)
-        say_commands(commands)
-
-    def end(self, ending: Ending) -> None:
-        say_rows(ending.rows())
-
-    def close(self) -> None:
-        return
-
-
-class JsonReporter:
-    """One JSON object on each line; the last one has the event "end" or "refused"."""
-
-    def __init__(self) -> None:
-        self._said: tuple[str, str] | None = None
-
-    def _say(self, event: str, **values: Any) -> None:
-        say_json({"event": event, **values}, compact=True)
-
-    def plan(self, plan: Plan, findings: tuple[Finding, ...]) -> None:
-        self._say("plan", plan=plan.to_json())
-
-    def prepared(self, folder: RunFolder, files: list[str]) -> None:
-        self._say("prepared", run=str(folder.path), files=files)
-
-    def progress(self, progress: Progress) -> None:
-        now = (progress.state.status, progress.phase)
-        if now != self._said:
-            self._said = now
-            self._say("status", status=now[0], phase=now[1])
-        for kind, values in progress.news:
-            say_json({"event": kind, **values}, compact=True)
-
-    def note(self, text: str) -> None:
-        self._say("note", message=text)
-
-    def refused(self, findings: tuple[Finding, ...], commands: list[tuple[str, str]], exit_code: int) -> None:
-        shown = [{"command": command, "text": text} for command, text in commands]
-        documents = [finding.to_json() for finding in findings]
-        self._say("refused", exit_code=exit_code, findings=documents, commands=shown)
-
-    def end(self, ending: Ending) -> None:
-        self._say("end", **ending.to_json())
+    def end(self, folder: RunFolder, state: RunState) -> None:
+        if self.form == "json":
+            self._say_event("end", **ending_of(folder, state))
+            return
+        self.close()
+        say_rows(ending_rows(folder, state))
 
     def close(self) -> None:
-        return
-
-
-Reporter = PlainReporter | JsonReporter
-"""What the headless run tells, in order."""
-
-
-def say_commands(commands: list[tuple[str, str]]) -> None:
-    say(tr("Commands that work on this machine:"), sys.stderr)
-    width = max((cells(command) for command, _ in commands), default=0)
-    for command, text in commands:
-        say(plain_text(f"  {pad(command, width)}   {text}"), sys.stderr)
+        """Wipes the live line."""
+        if self.form == "bar":
+            sys.stdout.write("\r\x1b[K")
+            sys.stdout.flush()
 
 
 def step_text(step: int | None, max_steps: int | None) -> str:
-    if step is None:
-        return tr("step {step}", step="-")
-    return tr("step {step}", step=f"{count(step)}/{count(max_steps)}" if max_steps else count(step))
+    whole = f"/{count(max_steps)}" if max_steps else ""
+    return tr("step {step}", step="-" if step is None else f"{count(step)}{whole}")
 
 
 def loss_text(loss: float) -> str:
@@ -281,16 +274,14 @@ def loss_text(loss: float) -> str:
 def numbers_text(progress: Progress) -> str:
     """ "step 71/120   loss 2.71   18,900 tokens/s   0.6 GiB   21 s left"."""
     loss, tokens_per_s = (number(progress.row.get(name)) for name in ("loss", "real_tokens_per_s"))
-    parts = [step_text(progress.step, progress.state.max_steps)]
-    if loss is not None:
-        parts.append(loss_text(loss))
-    if tokens_per_s is not None:
-        parts.append(tr("{count} tokens/s", count=count(tokens_per_s)))
-    if progress.memory_bytes is not None:
-        parts.append(size(progress.memory_bytes))
-    if progress.left_s is not None:
-        parts.append(tr("{time} left", time=duration(progress.left_s)))
-    return "   ".join(parts)
+    parts = [
+        step_text(progress.step, progress.state.max_steps),
+        "" if loss is None else loss_text(loss),
+        "" if tokens_per_s is None else tr("{count} tokens/s", count=count(tokens_per_s)),
+        "" if progress.memory_bytes is None else size(progress.memory_bytes),
+        "" if progress.left_s is None else tr("{time} left", time=duration(progress.left_s)),
+    ]
+    return "   ".join(filter(None, parts))
 
 
 def news_text(kind: News, values: Mapping[str, Any], progress: Progress) -> str:
@@ -309,65 +300,3 @@ def news_text(kind: News, values: Mapping[str, Any], progress: Progress) -> str:
     if loss is None:
         return ""
     return labelled("", numbers_text(progress) if step == progress.step else f"{at}   {loss_text(loss)}")
-
-
-def written_files(folder: RunFolder) -> list[str]:
-    return sorted(path.name for path in folder.path.iterdir() if path.is_file() and not path.name.startswith("."))
-
-
-REFRESH_PER_SECOND = 5
-
-
-class BarReporter(PlainReporter):
-    """For terminals. Lines that are not progress are printed above the bar."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._bar: RichProgress | None = None
-        self._task = TaskID(0)
-
-    def progress(self, progress: Progress) -> None:
-        for kind, values in progress.news:
-            if kind != "metrics":
-                self.note(news_text(kind, values, progress))
-        if not progress.state.is_active:
-            return
-        bar = self._started()
-        training = "" if progress.step is None or progress.phase != "training" else numbers_text(progress)
-        is_quiet = not training or progress.phase_s >= QUIET_STEP_S
-        waits = f"{progress.doing} · {duration(progress.phase_s)}" if is_quiet else ""
-        bar.update(
-            self._task,
-            total=None if progress.step is None else progress.state.max_steps,
-            completed=progress.step or 0,
-            description="   ".join(filter(None, (training, waits))),
-            refresh=True,
-        )
-
-    def note(self, text: str) -> None:
-        if self._bar is None:
-            super().note(text)
-        else:
-            self._bar.console.print(Text(plain_text(text)))
-
-    def end(self, ending: Ending) -> None:
-        self.close()
-        super().end(ending)
-
-    def close(self) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
-
-    def _started(self) -> RichProgress:
-        if self._bar is None:
-            self._bar = RichProgress(
-                BarColumn(bar_width=None, table_column=Column(ratio=1, min_width=4)),
-                TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")),
-                console=Console(markup=False, highlight=False, emoji=False),
-                expand=True,
-                refresh_per_second=REFRESH_PER_SECOND,
-            )
-            self._task = self._bar.add_task("", total=None)
-            self._bar.start()
-        return self._bar

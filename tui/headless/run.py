@@ -5,20 +5,19 @@ from __future__ import annotations
 import shlex
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
-from trainwiz.core.defaults import DEFAULT_PROFILE, GUIDE_SUFFIX
+from trainwiz.core.defaults import DEFAULT_PROFILE
 from trainwiz.core.errors import (
     EXIT_CANNOT_RUN,
     EXIT_FINISHED,
     EXIT_TRAINING_FAILED,
     UsageError,
     sort_findings,
-    usage_error,
 )
 from trainwiz.core.hardware.install import need
 from trainwiz.core.language import mark, tr
@@ -29,12 +28,12 @@ from trainwiz.core.plan.gather import gather
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.run.attempts import attempt_words
 from trainwiz.core.run.folder import RunFolder, name_for_commands
-from trainwiz.core.run.state import Attempt, RunExit, RunState
-from trainwiz.core.text import plain_text
+from trainwiz.core.run.listing import find_run
+from trainwiz.core.run.state import RunExit, RunState
 from trainwiz.tui.choices import Choices, wrong
 from trainwiz.tui.commands.plan import improved, refining
-from trainwiz.tui.headless.ending import Ending, planned_batch
-from trainwiz.tui.headless.reporters import Progress, Reporter, new_reporter, written_files
+from trainwiz.tui.headless.ending import exit_code, planned_batch
+from trainwiz.tui.headless.reporters import Progress, Reporter, form_of
 from trainwiz.tui.options import OTHER_MACHINE, wanted_tier
 from trainwiz.tui.output import Waiting, handling
 from trainwiz.tui.run_words import is_long, wait_words
@@ -42,17 +41,14 @@ from trainwiz.tui.run_words import is_long, wait_words
 # What works here when a run cannot be started: whole commands, each with what it does.
 
 
-def commands_that_work(choices: Choices) -> list[tuple[str, str]]:
+def commands_that_work(choices: Choices) -> dict[str, str]:
     profile = choices.request.profile
-    commands: list[tuple[str, str]] = []
-    if profile and profile.endswith(GUIDE_SUFFIX):
-        fitting = profile.removesuffix(GUIDE_SUFFIX)
-        commands.append((f"trainwiz plan --profile {shlex.quote(fitting)}", tr("the plan that fits this card")))
+    commands: dict[str, str] = {}
     if choices.request.mode != "smoke":
         named = f" --profile {shlex.quote(profile)}" if profile else ""
-        commands.append((f"trainwiz{named} --smoke --yes", tr("the same run with a tiny model, on this machine")))
+        commands[f"trainwiz{named} --smoke --yes"] = tr("the same run with a tiny model, on this machine")
     if profile != DEFAULT_PROFILE:
-        commands.append((f"trainwiz --profile {DEFAULT_PROFILE} --yes", tr("the demo (runs on any machine)")))
+        commands[f"trainwiz --profile {DEFAULT_PROFILE} --yes"] = tr("the demo (runs on any machine)")
     return commands
 
 
@@ -91,33 +87,37 @@ STOPPING_NOW = mark("Stopping immediately.")
 def follow(folder: RunFolder, reporter: Reporter, signals: StopSignals, *, resumed: bool = False) -> int:
     """Show the run until it has ended; returns its exit code (129 when the terminal went away)."""
     progress = Progress(folder, resumed=resumed)
-    asked, told = 0, len(progress.state.attempts) - 1
+    asked, told = 0, max(0, len(progress.state.attempts) - 1)
     while True:
-        progress.read()
+        state = progress.read().state
         if not folder.path.is_dir():
             # The keeper ends the training of a folder that was removed; nobody can write there how.
-            reporter.end(Ending(folder, _gone(folder, progress.state)))
+            message = tr("{path} is missing: it was removed or moved, or its disk is unavailable.", path=folder.path)
+            state = replace(state, status="lost", exit=RunExit(EXIT_TRAINING_FAILED, "unknown", message))
+            reporter.end(folder, state)
             return EXIT_TRAINING_FAILED
-        for sentence in attempt_notes(folder, progress.state.attempts[max(0, told) :]):
-            reporter.note(sentence)
-        told = len(progress.state.attempts)
+        for attempt in state.attempts[told:]:
+            # Why it began, where trainwiz began it by itself, and which checkpoints were renamed before it.
+            if attempt.because is not None:
+                words = attempt_words(attempt, planned_batch(folder))
+                reporter.note(tr("Continuing automatically: {attempt}.", attempt=words))
+            for sentence in attempt.set_aside:
+                reporter.note(sentence)
+        told = len(state.attempts)
         reporter.progress(progress)
-        if progress.state.has_ended:
-            ending = Ending(folder, progress.state)
-            reporter.end(ending)
-            _await_keeper(progress.state)
-            return ending.exit_code
+        if state.has_ended:
+            reporter.end(folder, state)
+            _await_keeper(state)
+            return exit_code(state)
         if signals.hung_up:
             stop_run(folder, wait_s=0.0)
             return EXIT_HUNG_UP
         if signals.stops > asked:
             asked = signals.stops
             reporter.note(tr(STOPPING if asked == 1 else STOPPING_NOW))
-            if asked == 1:
-                cost = stop_cost(folder)
-                if is_long(cost):
-                    # How long the checkpoint may take is worth a word then.
-                    reporter.note(wait_words(cost))
+            if asked == 1 and is_long(cost := stop_cost(folder)):
+                # How long the checkpoint may take is worth a word then.
+                reporter.note(wait_words(cost))
             stop_run(folder, now=asked > 1, wait_s=0.0)
         time.sleep(POLL_S)
 
@@ -129,19 +129,6 @@ def _await_keeper(state: RunState) -> None:
         time.sleep(0.02)
 
 
-def _gone(folder: RunFolder, state: RunState) -> RunState:
-    message = tr("{path} is missing: it was removed or moved, or its disk is unavailable.", path=folder.path)
-    return replace(state, status="lost", exit=RunExit(EXIT_TRAINING_FAILED, "unknown", message))
-
-
-def attempt_notes(folder: RunFolder, attempts: Sequence[Attempt]) -> Iterator[str]:
-    """Why each attempt began, where trainwiz began it by itself, and which checkpoints were renamed before it."""
-    for attempt in attempts:
-        if attempt.because is not None:
-            yield tr("Continuing automatically: {attempt}.", attempt=attempt_words(attempt, planned_batch(folder)))
-        yield from map(plain_text, attempt.set_aside)
-
-
 RESUME_CHOICES = frozenset(
     {"--resume", "--output-dir", "--profile", "--yes", "--detach", "--json", "--plain", "--debug", "--lang"}
 )
@@ -151,7 +138,7 @@ TRACE_LIMIT_S = 20.0
 
 def run_headless(choices: Choices) -> int:
     """The whole run; returns the exit code of the command."""
-    with closing(new_reporter(as_json=choices.json, plain=choices.plain)) as reporter:
+    with closing(Reporter(form_of(as_json=choices.json, plain=choices.plain))) as reporter:
         return new_run(choices, reporter) if choices.resume is None else resume(choices, reporter)
 
 
@@ -166,12 +153,14 @@ def new_run(choices: Choices, reporter: Reporter) -> int:
     plan = plan_to_start(choices)
     findings = sort_findings(plan.findings)
     if plan.errors and not (choices.dry_run or request.force):
-        reporter.refused(findings, commands_that_work(choices), EXIT_CANNOT_RUN)
+        reporter.refused(findings, commands_that_work(choices))
         return EXIT_CANNOT_RUN
-    folder = write(plan, request.output_dir)
+    with Waiting(tr("writing the run folder")):
+        folder = prepare_run(plan, None if request.output_dir is None else Path(request.output_dir))
     reporter.plan(plan, findings)
     if choices.dry_run:
-        reporter.prepared(folder, written_files(folder))
+        files = (path.name for path in folder.path.iterdir() if path.is_file() and not path.name.startswith("."))
+        reporter.prepared(folder, sorted(files))
         for sentence in travel_notes(read_run_config(folder), folder.path):
             reporter.note(sentence)
         return EXIT_FINISHED
@@ -198,30 +187,12 @@ def plan_to_start(choices: Choices) -> Plan:
         return improved(refiner, gathered, tier, limit_s=None if choices.tier else TRACE_LIMIT_S)
 
 
-def write(plan: Plan, output_dir: str | None) -> RunFolder:
-    with Waiting(tr("writing the run folder")):
-        return prepare_run(plan, None if output_dir is None else Path(output_dir))
-
-
 def resume(choices: Choices, reporter: Reporter) -> int:
     others = [flag for flag in choices.given if flag not in RESUME_CHOICES]
     if others:
-        raise UsageError(
-            [wrong(flag, tr("a resumed run keeps the settings in its run.yaml; remove this")) for flag in others]
-        )
-    path = Path(choices.request.output_dir or ".")
-    folder = RunFolder(path)
-    if not folder.is_run():
-        what = tr("no such folder") if not path.exists() else tr("it contains no run.yaml")
-        raise usage_error(
-            "not_a_run",
-            str(path),
-            tr(
-                "{path} is not a run that can be resumed: {what}. List runs: `trainwiz runs list`.",
-                path=path,
-                what=what,
-            ),
-        )
+        words = tr("a resumed run keeps the settings in its run.yaml; remove this")
+        raise UsageError([wrong(flag, words) for flag in others])
+    folder = find_run(choices.request.output_dir or ".", whole=True)
     return start_and_follow(folder, reporter, detach=choices.detach, checkpoint=choices.resume)
 
 

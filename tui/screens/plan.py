@@ -436,14 +436,14 @@ class PlanScreen(Screen[None]):
             return
         # The memory that a tracer holds belongs to the run now.
         self._threads.close_reader()
+        self._wizard.farewell = started.words
         if started.kind == "start":
             from trainwiz.core.telemetry.target import Target
             from trainwiz.tui.screens.monitor import MonitorScreen
 
-            self._wizard.farewell = started.words
             self.app.push_screen(MonitorScreen(Target.of_run(started.folder)))
         else:
-            self._wizard.leave_with(started.words)
+            self._wizard.exit(0)
 
     @on(Worker.StateChanged)
     def _worker_ended(self, event: Worker.StateChanged) -> None:

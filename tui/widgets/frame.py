@@ -196,7 +196,8 @@ class HelpCard(Window[None]):
 
     def __init__(self, title: str, parts: Sequence[tuple[str, str]], rows: Sequence[KeyBinding]) -> None:
         super().__init__()
-        self._title, self._parts, self._rows = title, tuple(parts), tuple(row for row in rows if not row.fills)
+        self._title, self._parts = title, tuple(parts)
+        self._rows = list({row.tooltip: row for row in reversed(rows)}.values())[::-1]
 
     def compose(self) -> ComposeResult:
         with VerticalScroll():

@@ -167,11 +167,11 @@ def _time(plan: Plan, now: datetime | None, details: bool) -> Iterator[Content]:
     time = plan.time
     yield Content.styled(tr("Time"), "bold")
     if time.total_low_s is None:
-        yield from _muted(unknown_time_words(time.step_s, plan.model.parameters is not None))
+        yield from _muted(unknown_time_words(plan))
     else:
         yield Content.assemble(INDENT, time_line(plan))
     if details:
-        done = finish_words(time.total_low_s, time.total_high_s, now) if now is not None else ""
+        done = finish_words(time, now) if now is not None else ""
         yield from _muted(done, *time_lines(plan))
     elif time.total_low_s is not None:
         # What was asked for is in the list of steps.

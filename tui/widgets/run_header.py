@@ -15,7 +15,7 @@ from trainwiz.core.run.state import STATUS_WORDS
 from trainwiz.core.telemetry.words import span_words
 from trainwiz.core.text import moment_words, plain_text
 from trainwiz.tui.run_words import look_of
-from trainwiz.tui.text import cells, command_apart, duration, epochs, span, step_seconds, wrap
+from trainwiz.tui.text import amount_range, cells, command_apart, duration, three_digits, wrap
 from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.lists import level_sign
 from trainwiz.tui.widgets.machine_panels import device_line, host_parts
@@ -45,9 +45,7 @@ SOURCE_WORDS = {
 def status_content(status: str) -> Content:
     """A mark and a word."""
     look = look_of(status)
-    return Content.styled(
-        f"{look.ascii_sign if marks.ascii_only else look.sign} {tr(WORDS.get(status, status))}", look.style
-    )
+    return Content.styled(f"{look.sign} {tr(WORDS.get(status, status))}", look.style)
 
 
 class RunHeader(SnapshotView):
@@ -101,7 +99,7 @@ def _progress_line(snapshot: Snapshot, width: int) -> Content:
     if snapshot.step is not None and snapshot.max_steps:
         words.append(f"{min(1.0, share) * 100:.{1 if share < 0.1 else 0}f}%")
     if snapshot.pace.step_s is not None:
-        words.append(tr("{seconds} s/step", seconds=step_seconds(snapshot.pace.step_s)))
+        words.append(tr("{seconds} s/step", seconds=three_digits(snapshot.pace.step_s)))
     text = join_fitting([*map(Content, words)], width - SHORTEST_BAR - 2, f" {marks.dot} ").stylize("$muted")
     room = max(0, width - text.cell_length - 2)
     filled = max(0, min(room, round(share * room)))
@@ -177,7 +175,7 @@ def progress_words(snapshot: Snapshot) -> list[str]:
     elif snapshot.started_s is not None and snapshot.ended_s is not None:
         facts.append(tr("took {time}", time=duration(max(0.0, snapshot.ended_s - snapshot.started_s))))
     if snapshot.epoch is not None:
-        facts.append(tr("epoch {epoch}", epoch=epochs(snapshot.epoch)))
+        facts.append(tr("epoch {epoch}", epoch=three_digits(snapshot.epoch)))
     return facts
 
 
@@ -238,11 +236,11 @@ def step_parts(snapshot: Snapshot) -> list[Content]:
             "faster": (f" {marks.dot} {tr('faster')}", "$muted"),
             "planned": (f" {marks.ok}", "$success"),
         }
-        seconds = tr("{seconds} s/step", seconds=step_seconds(measured))
+        seconds = tr("{seconds} s/step", seconds=three_digits(measured))
         sign = signs.get(snapshot.pace.against(low, high) or "", ("", ""))
         parts.append(Content.assemble(quiet(tr("measured"), seconds), sign))
     if low is not None and high is not None:
-        planned = span(step_seconds(low), step_seconds(high))
+        planned = amount_range(low, high)
         parts.append(quiet(tr("planned"), planned if parts else tr("{seconds} s/step", seconds=planned)))
     return parts
 

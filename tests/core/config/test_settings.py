@@ -31,8 +31,7 @@ settings_training.TrainingSection.made_up = setting(
     ge=2, label="Made up", group="Goals", unit="steps", empty="off", option="--made-up N", says="Of a test.",
 )
 
-from trainwiz.tui.options import OPTIONS
-from trainwiz.tui.subcommands import root_help
+from trainwiz.tui.subcommands import help_of
 from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, TRAINING, fields_of, parse_field, shown_value
 
 light = sorted(name for name in ("pydantic", "typer", "yaml", "torch") if name in sys.modules)
@@ -41,11 +40,10 @@ from trainwiz.core.config.build import build_config
 from trainwiz.core.profile.read import profile_schema
 from trainwiz.tui.choices import parse_choices
 
-absent = {option.name: {"flag": False, "repeated": []}.get(option.kind) for option in OPTIONS}
-config = build_config(None, parse_choices({**absent, "made_up": "4"}).request.overrides)
+config = build_config(None, parse_choices({"made_up": "4"}).request.overrides)
 print(json.dumps({
     "light": light,
-    "help": [line.split() for line in root_help().splitlines() if "--made-up" in line],
+    "help": [line.split() for line in help_of("").splitlines() if "--made-up" in line],
     "row": [row.label, row.cost, row in fields_of(TRAINING, rare=False), parse_field(row, "3 steps", None)],
     "config": [config.training.made_up, config.origin("training.made_up").origin, shown_value(row, config)],
     "schema": profile_schema()["$defs"]["TrainingSection"]["properties"]["made_up"],

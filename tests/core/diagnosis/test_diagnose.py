@@ -10,9 +10,8 @@ from trainwiz.core.diagnosis.patterns import remedies_for, smaller_batch
 from trainwiz.core.diagnosis.scan import LogScan, line_of
 from trainwiz.core.plan.gather import plan_run
 from trainwiz.core.telemetry.diagnosed import diagnose_log
+from trainwiz.tui import cli
 from trainwiz.tui.choices import parse_choices
-from trainwiz.tui.command import app
-from typer.main import get_command
 
 from tests.each import each
 
@@ -205,15 +204,10 @@ PLACES = {
 
 @functools.cache
 def parsed(command: str) -> tuple[str, dict[str, Any]]:
-    """(command, values) as typer's own parser reads them. Raises click's UsageError for what it does not take."""
+    """(command, values). Raises UsageError for what it does not take."""
     words = shlex.split(command)
     assert words[0] == "trainwiz"
-    found: Any = get_command(app)
-    name, context = "", found.make_context("trainwiz", words[1:])
-    while hasattr(found, "commands") and (rest := [*context._protected_args, *context.args]):
-        name, found, rest = found.resolve_command(context, rest)
-        context = found.make_context(name, rest, parent=context)
-    return name, dict(context.params)
+    return cli.parsed(words[1:])
 
 
 @functools.cache
@@ -221,7 +215,7 @@ def take(command: str) -> None:
     name, values = parsed(command)
     if name in ("", "plan"):
         # The values themselves, as the headless run reads them.
-        parse_choices({key: value for key, value in values.items() if key not in ("verbose", "version")})
+        parse_choices({key: value for key, value in values.items() if key != "verbose"})
 
 
 @each("cause", CAUSES)
@@ -248,7 +242,6 @@ def test_the_numbers_are_those_of_the_run() -> None:
         "trainwiz --profile cpu-demo --model esm2-tiny --set training.max_steps=40 --micro-batch 3 --accumulation 16 --yes"
     )
     _, values = parsed(remedy.command)
-    options = {key: value for key, value in values.items() if key != "version"}
-    plan = plan_run(parse_choices(options).request)
+    plan = plan_run(parse_choices(values).request)
     assert (plan.batch.micro_batch, plan.batch.accumulation) == (3, 16)
     assert plan.config.value("training.max_steps") == 40
