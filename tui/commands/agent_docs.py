@@ -79,18 +79,9 @@ def _shapes() -> dict[str, Any]:
     finding = keys(code=str, severity=str, where=str, message=str, remedy=text, remedies=many[remedy])
     parts = {"model": PlannedModel, "batch": BatchPlan, "memory": keys(MemoryPlan), "time": keys(TimePlan)}
     fit = keys(
-        name=str,
-        method=str,
-        length=int,
-        rank=int | None,
-        verdict=text,
-        in_time=bool,
-        rows_cut=figure,
-        cost=dict[str, float] | None,
-        command=str,
-        task=str,
-        **parts,
-    )
+        name=str, method=str, length=int, rank=int | None, verdict=text, in_time=bool, rows_cut=figure,
+        cost=dict[str, float] | None, command=str, task=str, **parts,
+    )  # fmt: skip
     limit = keys(seconds=figure, cost=figure, per_hour=figure, currency=str)
     metric = keys(last=figure, count=int, min=figure, max=figure, non_finite=int)
     now = {"phase": PhaseNow | None, "advice": documents}

@@ -101,7 +101,7 @@ def test_a_port_in_use_is_named(tmp_path: Path, address: Address, taken: str) ->
 
 @each(("changes", "said"), [
     ({}, "Two machines claim to be node 1"), ({"nodes": 3}, "nodes: 2 → 3"), ({"processes": 4}, "processes: 1 → 4"),
-    ({"torch": "1.0"}, "torch: 2.9 → 1.0"), ({"data": {SOURCE: {"files": 2, "bytes": 9}}}, "9 bytes → 2 file(s)"),
+    ({"torch": "1.0"}, "torch: 2.9 → 1.0"), ({"data": {SOURCE: {**DATA[SOURCE], "files": 2}}}, "9 bytes → 2 file(s)"),
     ({"data": {SOURCE: {**DATA[SOURCE], "sample": "0"}}}, "the same size with different content"),
 ])  # fmt: skip
 def test_a_node_that_does_not_fit_ends_it_for_both(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
