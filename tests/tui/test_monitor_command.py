@@ -163,7 +163,7 @@ def test_a_replay_without_a_name_is_of_what_has_ended(runs: Path) -> None:
     target, _ = choose(None, ended=True)
     assert target is not None and target.path.name == "2026-11-20_1000-first"
     shutil.rmtree(target.path)
-    with pytest.raises(UsageError, match="or to replay once it has ended"):
+    with pytest.raises(UsageError, match="to monitor or replay"):
         choose(None, ended=True)
     shutil.rmtree(runs / "runs")
     with pytest.raises(UsageError, match="trainwiz --profile cpu-demo --yes"):

@@ -251,8 +251,8 @@ def choose(text: str | None, *, ended: bool = False) -> tuple[Target | None, lis
     found = [one for one in list_targets() if not ended or (one.target.kind == "run" and one.status in ENDED)]
     if not found:
         message = tr(
-            "There is no run in {folder}/ yet to monitor, or to replay once it has ended. `trainwiz --profile cpu-demo "
-            "--yes` creates one; `trainwiz monitor FOLDER` opens one in another place.",
+            "No run in {folder}/ to monitor or replay. `trainwiz --profile cpu-demo --yes` creates one; `trainwiz "
+            "monitor FOLDER` opens one in another place.",
             folder=DEFAULT_ROOT,
         )
         raise usage_error("no_runs", str(DEFAULT_ROOT), message)
