@@ -87,7 +87,7 @@ WORKS = {
     "fit --dataset sample-chat --gpu T4 --num-gpus 1": "LoRA",
     "monitor out --once": "0.75",
     "runs list": "",
-    "hardware": "torch is not installed",
+    "hardware": "Machine",
     "profiles list": "2080super",
     "diagnose train.log": "out of memory",
     "import arguments.json --dry-run": "Mapped: 1 setting",

@@ -158,6 +158,9 @@ def _read(key: str, value: Any) -> Any:
     if not isinstance(value, str):
         return value
     text = value.strip()
+    if kind not in ("mapping", "list") and len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
+        # In quotes, as YAML and JSON write texts.
+        return text[1:-1]
     if entry is not None and (entry.may_be_none or kind == "list") and text.lower() in ("null", "~"):
         return None
     if kind == "list":

@@ -30,8 +30,8 @@ def mistakes(overrides: dict[str, Any], profile: str | None = None) -> list[str]
 @each(("key", "text", "value"), [
     ("training.learning_rate", "4e-4", 4e-4), ("training.learning_rate", "1e-3", 1e-3),
     ("training.max_steps", "100", 100), ("engine.checkpointing", "true", True), ("engine.checkpointing", "no", False),
-    ("engine.precision", "null", None), ("batch.micro_batch_size", "null", None), ("model.name", "123", "123"),
-    ("model.name", "true", "true"), ("model.name", "null", "null"), ("engine.gpus", "0,1", ["0", "1"]),
+    ("engine.precision", "null", None), ("engine.precision", '"fp32"', "fp32"), ("batch.micro_batch_size", "null", None),
+    ("model.name", "123", "123"), ("data.sources.0.text_column", "'1'", "1"), ("model.name", "true", "true"), ("model.name", "null", "null"), ("engine.gpus", "0,1", ["0", "1"]),
     ("engine.gpus", "[0, 1]", ["0", "1"]), ("engine.gpus", "null", None),
     ("logging.report_to", "tensorboard", ["tensorboard"]), ("data.sources.0.text_column", "sequence", "sequence"),
     ("data.sources.0.text_column", "1", 1), ("data.sources.0.text_column", "no", "no"),

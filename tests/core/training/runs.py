@@ -133,7 +133,8 @@ def train(folder: Path, config: RunConfig, *arguments: str, recording: bool = Fa
 
 
 def log_of(folder: Path) -> str:
-    return (folder / "train.log").read_text(errors="replace")[-4000:]
+    log = folder / "train.log"
+    return log.read_text(errors="replace")[-4000:] if log.exists() else "no train.log"
 
 
 def send(process: Training, number: int) -> None:
