@@ -72,15 +72,20 @@ def install_line(installer: str, *packages: str, options: str = "") -> str:
 
 def training_line(machine: Machine | None = None, extra: str = "[train]") -> str:
     """What makes this a place to train in. Without a machine, or with one that is elsewhere: by a look at this one."""
-    if machine is None or machine.hypothetical:
-        from trainwiz.core.hardware.read import probe_machine
-
-        machine = probe_machine()
+    machine = machine if machine is not None and not machine.hypothetical else _here()
     build = "" if machine.libraries.has("torch") else torch_build(machine)
     if not build or machine.installer.startswith(("uv ", "uvx ")):
         return install_line(machine.installer, extra, options=f"--torch-backend {build}" if build else "")
     first = install_line(machine.installer, "torch", options=f"--index-url {TORCH_INDEX}{build}")
     return f"{first} && {install_line(machine.installer, extra)}"
+
+
+@cache
+def _here() -> Machine:
+    """Looked at once: a plan is made at every key."""
+    from trainwiz.core.hardware.read import probe_machine
+
+    return probe_machine()
 
 
 def torch_line(machine: Machine) -> str:

@@ -360,19 +360,26 @@ def _libraries(plan: Plan) -> Iterator[Refusal]:
     engine, machine, cuda = plan.config.engine, plan.machine, plan.devices.device == "cuda"
     zero = str(engine.strategy).startswith("zero") or engine.deepspeed_file is not None
     whole = {OFFLOAD: "none", "engine.deepspeed_file": None}
-    deepspeed, qlora = training_line(machine, "[deepspeed]"), training_line(machine, "[qlora]")
-    triton, liger = (install_line(machine.installer, name) for name in ("triton", "liger-kernel"))
-    for asked, name, code, key, command, instead in (
-        (zero, "deepspeed", "deepspeed_missing", STRATEGY, deepspeed, "ddp"),
-        (engine.optimizer in BITSANDBYTES_OPTIMIZERS, "bitsandbytes", "bitsandbytes_missing", OPTIMIZER, qlora, None),
-        (engine.base_precision not in (None, "none"), "bitsandbytes", "bitsandbytes_missing", BASE, qlora, "none"),
-        (engine.compile and cuda, "triton", "triton_missing", COMPILE, triton, False),
-        (engine.liger, "liger_kernel", "liger_missing", LIGER_KERNELS, liger, False),
-        (_flash(plan) and cuda, "flash_attn", "flash_attention_missing", ATTENTION, None, None),
+    for asked, name, code, key, package, instead in (
+        (zero, "deepspeed", "deepspeed_missing", STRATEGY, "[deepspeed]", "ddp"),
+        (
+            engine.optimizer in BITSANDBYTES_OPTIMIZERS,
+            "bitsandbytes",
+            "bitsandbytes_missing",
+            OPTIMIZER,
+            "[qlora]",
+            None,
+        ),
+        (engine.base_precision not in (None, "none"), "bitsandbytes", "bitsandbytes_missing", BASE, "[qlora]", "none"),
+        (engine.compile and cuda, "triton", "triton_missing", COMPILE, "triton", False),
+        (engine.liger, "liger_kernel", "liger_missing", LIGER_KERNELS, "liger-kernel", False),
+        (_flash(plan) and cuda, "flash_attn", "flash_attention_missing", ATTENTION, "", None),
     ):
         if asked and not machine.may_have(name):
             message = tr("{key} needs {name}, which is not installed on this machine.", key=key, name=name)
-            install = [Remedy(tr("install it"), command)] if command is not None else []
+            is_extra = package.startswith("[")
+            line = training_line(machine, package) if is_extra else install_line(machine.installer, package)
+            install = [Remedy(tr("install it"), line)] if package else []
             without = mark("do without it"), {key: instead, **(whole if key == STRATEGY else {})}
             yield code, key, message, (*install, without)
     if cuda and torch_misses_gpu(machine):
