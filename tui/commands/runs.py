@@ -71,8 +71,9 @@ def run_compare(runs: list[str], *, as_json: bool) -> None:
     names, results = document["runs"], document["results"]
     settings = [[key, *map(_value, values)] for key, values in document["settings"].items()]
     settings = settings or [[tr("settings"), *(tr("the same") for _ in names)]]
+    any_told = {key: any(value is not None for value in values) for key, values in results.items()}
     results["status"] = map(tr, results["status"])
-    outcome = [[tr(label), *map(_value, results[key])] for key, label in RESULTS]
+    outcome = [[tr(label), *map(_value, results[key])] for key, label in RESULTS if any_told[key]]
     say_table([["", *(plain_text(name, WIDEST_VALUE) for name in names)], *settings, *outcome])
 
 
