@@ -244,6 +244,8 @@ def read_deepspeed(document: YamlDocument, file: str) -> Imported:
     """Every key of the file with its place."""
     imported = Imported("deepspeed", file)
     settings = list(settings_of(document.values, document.lines, DEEPSPEED_SECTIONS.__contains__))
+    # The scheduler sets the rate at every step: what it says stands over the optimizer's, wherever that is written.
+    settings.sort(key=lambda setting: setting.name.startswith("scheduler."))
     imported.take(settings, lambda setting: rule_in(DEEPSPEED, setting.name) or NOT_OFFERED)
     return imported
 

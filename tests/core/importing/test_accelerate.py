@@ -144,13 +144,15 @@ def test_optimizer_and_scheduler() -> None:
         0.1, "training.schedule": "linear", "training.warmup": 100.0, "training.max_steps": 1000,
     }  # fmt: skip
     assert not codes(imported, "warning")
-    # The scheduler overrules the optimizer, and both places are named.
-    overruled = read_json(
-        optimizer={"type": "Adam", "params": {"lr": 1e-3}},
-        scheduler={"type": "WarmupLR", "params": {"warmup_max_lr": 5e-5}},
-    )
-    assert overruled.values["training.learning_rate"] == 5e-5
-    assert codes(merge([overruled]), "warning") == ["contradiction"]
+    # The scheduler overrules the optimizer whichever stands first, and both places are named.
+    sections = {
+        "optimizer": {"type": "Adam", "params": {"lr": 1e-3}},
+        "scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 5e-5}},
+    }
+    for order in (sections, dict(reversed(sections.items()))):
+        overruled = read_json(**order)
+        assert overruled.values["training.learning_rate"] == 5e-5
+        assert codes(merge([overruled]), "warning") == ["contradiction"]
 
 
 def test_the_batch_that_no_number_of_gpus_makes_true() -> None:
