@@ -65,12 +65,15 @@ hidden = partial(KeyBinding, rank=9)
 """A key that only the help and the palette tell of."""
 
 
-def digits(name: str, action: str, words: Sequence[str], sentence: str, rank: int = 1) -> list[KeyBinding]:
-    """A key for each of `words`; the first stands for all of them in the key bar and in the help."""
+def digits(
+    name: str, action: str, words: Sequence[str], sentence: str, of_one: str = "", rank: int = 1
+) -> list[KeyBinding]:
+    """A key for each of `words`; the first stands for all of them in the key bar and in the help, the others say `of_one`
+    in the palette."""
     return [
         KeyBinding(f"{name}_1", "1", f"{action}(1)", words[0], sentence, label=f"1-{len(words)}", rank=rank),
         *(
-            hidden(f"{name}_{number}", f"{number}", f"{action}({number})", text, sentence)
+            hidden(f"{name}_{number}", f"{number}", f"{action}({number})", text, of_one or sentence)
             for number, text in enumerate(words[1:], start=2)
         ),
     ]
@@ -176,6 +179,7 @@ MONITOR_KEYS: tuple[KeyBinding, ...] = (
             "Show a single panel: 1 plot, 2 speed, 3 device, 4 RAM and disk, 5 advice, 6 log, 7 answers; press again to "
             "go back."
         ),
+        mark("Show only this panel; press again to go back."),
     ),
     key("monitor.metric", "m", "choose_metric", "metric", "Select the metric to plot."),
     hidden("monitor.next_metric", "full_stop", "next_metric(1)", "next metric", "Plot the next metric.", label="."),

@@ -197,7 +197,8 @@ class HelpCard(Window[None]):
     def __init__(self, title: str, parts: Sequence[tuple[str, str]], rows: Sequence[KeyBinding]) -> None:
         super().__init__()
         self._title, self._parts = title, tuple(parts)
-        self._rows = list({row.tooltip: row for row in reversed(rows)}.values())[::-1]
+        # The first of several digits stands for all.
+        self._rows = [row for row in rows if row.label or not row.key.isdecimal()]
 
     def compose(self) -> ComposeResult:
         with VerticalScroll():
