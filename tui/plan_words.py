@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import chain, groupby, repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -297,8 +297,9 @@ def finish_words(time: TimePlan, now: datetime) -> str:
         return ""
     form = "%H:%M" if high_s < CLOCK_S else "%Y-%m-%d %H:%M" if high_s < WEEK_S else "%Y-%m-%d"
     try:
-        first, last = now + timedelta(seconds=low_s), now + timedelta(seconds=high_s)
-    except OverflowError:
+        # By the clock of the zone at that time, which may be set forward or back until then.
+        first, last = (datetime.fromtimestamp(now.timestamp() + seconds, now.tzinfo) for seconds in (low_s, high_s))
+    except (OverflowError, ValueError, OSError):
         return ""
     return tr("finishes {range}", range=span(first.strftime(form), last.strftime(form)))
 
