@@ -62,6 +62,9 @@ def alternatives_of(plan: Plan) -> tuple[Turns, ...]:
         others.append(("engine.attention", "sdpa"))
     elif engine.device == "cuda" and engine.precision not in ("fp32", "tf32") and has("flash_attn"):
         others.append(("engine.attention", "flash_attention_2"))
+    # CPUs differ in whether they have products in bf16.
+    if engine.device == "cpu" and engine.precision in ("fp32", "bf16") and not uses_deepspeed(plan.config):
+        others.append(("engine.precision", "bf16" if engine.precision == "fp32" else "fp32"))
     # DeepSpeed has its own AdamW.
     if engine.optimizer in TORCH_ADAMW and engine.offload == "none" and not uses_deepspeed(plan.config):
         others.append(("engine.optimizer", TORCH_ADAMW[1 - TORCH_ADAMW.index(engine.optimizer)]))

@@ -97,9 +97,11 @@ def test_what_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
         made = plan(real(machine(gpu=None)), config("esm2-8m", **changes))
         return {one.key: one.note for one in alternatives_of(made)}
 
-    assert notes() == {"engine.optimizer": "", "engine.compile": ""}, "sdpa is what it has, the other needs a GPU"
+    here = {"engine.precision": "", "engine.optimizer": "", "engine.compile": ""}
+    assert notes() == here, "sdpa is what it has, the other needs a GPU"
     chosen = notes(engine__optimizer="adamw_torch", engine__attention="eager", data__packing=True)
-    assert chosen == {"engine.attention": "you chose eager", "engine.optimizer": "you chose adamw_torch"}
+    said = {"engine.attention": "you chose eager", "engine.optimizer": "you chose adamw_torch"}
+    assert chosen == {**said, "engine.precision": ""}
 
 
 class FakeProbe:

@@ -147,6 +147,7 @@ def _say_compared(plan: Plan, compared: Sequence[Turns], *, as_json: bool) -> No
 
 TITLES = {
     "engine.attention": mark("Attention"),
+    "engine.precision": mark("Precision"),
     "engine.optimizer": mark("Optimizer"),
     "engine.compile": mark("Compile"),
 }
@@ -157,7 +158,7 @@ VERDICTS = {"slower": mark("slower"), "no_difference": mark("no difference beyon
 
 
 def turns_words(turns: Turns) -> str:
-    """ "eager instead of sdpa: 0.81 times the pace (0.78 to 0.84 in 8 turns); slower"."""
+    """ "fp32 instead of bf16: 0.81 times the pace (0.78 to 0.84 in 8 turns); slower"."""
     key, value = turns.key, turns.changes[turns.key]
     subject = tr("{value} instead of {base}", value=value_words(value), base=value_words(turns.base[key]))
     if turns.gain is None or turns.verdict == "failed":
