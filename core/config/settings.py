@@ -34,7 +34,7 @@ SOURCE_LISTS = ("data.sources", "data.validation_sources")
 
 
 STEPS_OF: Mapping[str, int] = {"model": MODEL, "peft": MODEL, "data": DATA, "batch": DATA}
-"""Section -> the step of its rows that stand in no group."""
+"""Section -> the wizard step of its rows without a group."""
 
 
 def declared(section: type, prefix: str) -> Iterator[Setting]:

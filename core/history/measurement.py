@@ -138,8 +138,6 @@ class Measurement:
     usual_length: int | None = None
     """Tokens of a usual batch's rows, as the plan's time was computed with; None: `length`."""
     usual_target_length: int | None = None
-    evaluation_peak_bytes: int | None = None
-    """Of older lines: allocated at most while held-out rows were evaluated, where that was more than training."""
     largest_note: str = ""
     """What ended the search for the largest micro-batch."""
     padded: bool | None = None

@@ -106,8 +106,8 @@ START = re.compile(
     r"|(?P<axolotl>axolotl)(?= train )|(?P<llamafactory>llamafactory-cli|lmf)(?= train )|(?P<trl>trl)(?= [a-z_]+ )) (?=\S)"
     rf"|(?P<python>{_PYTHON})(?P<module>-m )?(?=[\w./$]))"
 )
-"""The words that name a launcher, a program that starts its processes by itself, or Python with a script; a notebook has
-"!" in front of them, a recipe "@"."""
+"""Words that start a training: a launcher, a program with a launcher of its own, or Python with a script. In a notebook "!"
+comes first, in a recipe "@"."""
 STARTS_SEVERAL = frozenset({"mpirun", "mpiexec", "horovodrun", "srun"})
 NOT_TRAINING = table.words(
     "pip pip3 install apt apt-get yum dnf brew npm git wget curl venv pytest unittest tensorboard jupyter huggingface_hub "

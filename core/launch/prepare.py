@@ -78,7 +78,7 @@ def travel_notes(config: RunConfig, folder: Path) -> tuple[str, ...]:
     files, of_hub = list[str](), list[str]()
     for key, name in _names(config):
         if key == "model.name":
-            # The architecture stands in run.yaml: from scratch, only a folder can hold more (a tokenizer).
+            # run.yaml holds the architecture: from scratch, only a folder can hold more (a tokenizer).
             if config.model.init != "pretrained" and not (folder / name).is_dir():
                 continue
             known = load_models().get(name)
@@ -156,7 +156,7 @@ def _refusal(folder: Path, error: OSError) -> TrainwizError:
 def prepare_run(plan: Plan, folder: Path | None = None) -> RunFolder:
     """Write run.yaml, plan.json, the exported files and the state `prepared`; starts nothing.
 
-    `folder` None makes `runs/<time>-<name>`. Raises UsageError when the folder is not empty, is no folder, is taken by
+    `folder` None makes `runs/<time>-<name>`. Raises UsageError when the folder is not empty, is a file, is taken by
     another start in the same moment, or is to be carried to another machine without data of its own, and
     CannotRunError when it cannot be written; nothing is left behind then.
     """

@@ -146,7 +146,7 @@ def _wrong_settings(values: Mapping[str, Any], reasons: Mapping[str, Any]) -> It
 
 
 def of_one_run(name: str, where: str) -> Finding:
-    """Of a key, or an option, that is no part of a setup."""
+    """For a key or an option that a profile cannot hold."""
     return Finding(
         "bad_value", "error", where, tr("{option} belongs to one run; it is not allowed in a profile.", option=name)
     )

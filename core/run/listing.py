@@ -179,9 +179,9 @@ def find_run(text: str, root: Path = DEFAULT_ROOT, *, whole: bool = False) -> Ru
     _refuse_folder(text, root)
     names = [folder.path.name for folder in (*here, *elsewhere)]
     near = [name for name in names if text and text in name] or difflib.get_close_matches(text, names, cutoff=0.4)
-    message = tr("There is no run {text}. `trainwiz runs list` shows all runs.", text=shown)
+    message = tr("Run {text} not found. `trainwiz runs list` shows all runs.", text=shown)
     if near:
-        message = tr("There is no run {text}. Did you mean {guess}?", text=shown, guess=tr(" or ").join(near[:3]))
+        message = tr("Run {text} not found. Did you mean {guess}?", text=shown, guess=tr(" or ").join(near[:3]))
     raise usage_error("no_such_run", text, message)
 
 

@@ -276,7 +276,7 @@ class Keeper:
 
 
 def remember(run: RunFolder, state: RunState) -> None:
-    """The pace and the peak of the run go into the user's history; it is no part of the run."""
+    """Add the pace and the peak of the run to the user's history."""
     from trainwiz.core.history.run import record_run
 
     try:

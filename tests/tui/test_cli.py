@@ -97,7 +97,7 @@ def test_help_of_commands(command: tuple[str, ...], has: Any, has_not: Any, caps
         (("--micro-batch", "4", "--set", "batch.micro_batch_size=8", "--yes"), "also set by its own option"),
         (("--gpu", "H100", "--gpus", "0", "--yes"), "use only one"),
         (("--resume", "--yes"), "specify the run folder"),
-        (("--resume", "--output-dir", "nothing"), "There is no run"),
+        (("--resume", "--output-dir", "nothing"), "not found"),
         (("--resume", "--output-dir", "."), "it contains no run.yaml"),
         (("--resume", "--output-dir", ".", "--micro-batch", "4"), "--micro-batch: a resumed run keeps"),
         (("--yes", "--profile", "2080supr"), "Did you mean 2080super"),
@@ -123,7 +123,7 @@ def test_help_of_commands(command: tuple[str, ...], has: Any, has_not: Any, caps
         *((("plan", option, LONG), "too long") for option in ("--model", "--dataset")),
         (("--profile", "cpu-demo", "--yes", "--output-dir", LONG), "cannot be a folder: File name too long."),
         (("monitor", LONG), "There is no run, file or process"),
-        (("runs", "show", LONG), "There is no run"),
+        (("runs", "show", LONG), "not found"),
         (("--profile", "2080super"), "needs a terminal. Without one, run: trainwiz --profile 2080super --yes"),
     ],
 )

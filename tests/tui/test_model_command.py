@@ -61,7 +61,7 @@ def test_turns_in_a_pipe_are_answered_by_base_and_tuned(
     [
         (("fill", "tuned"), "Use: trainwiz model chat tuned"),
         (("chat", "empty"), "contains no model"),
-        (("chat", "nobody"), "There is no run"),
+        (("chat", "nobody"), "not found"),
         (("chat", "base-32", "--bits", "4"), "is a full model"),
         (("chat", "base-32", "--compare"), "Nothing to compare with"),
         (("chat", "tuned", "--plain", "--system", "a"), "--system only works with a chat template"),

@@ -200,7 +200,7 @@ def test_several_are_stopped_and_a_long_step_is_told_before_the_wait(
     start: Starter, capsys: pytest.CaptureFixture[str]
 ) -> None:
     short, long = started(start, "short"), started(start, "long", SAID_STEP_S=LONG_STEP_S, WORLD_SIZE=2)
-    with pytest.raises(UsageError, match="There is no run 'shorts'"):
+    with pytest.raises(UsageError, match="Run 'shorts' not found"):
         run_stop(["long", "shorts"], now=True)
     assert long.state().status in ("starting", "running")
     assert run_stop(["short", "long", "short"], now=False) == 0

@@ -94,9 +94,9 @@ def test_finding_a_run(tmp_path: Path) -> None:
         ("demo", here, False, "matches 2 runs"),
         ("2026-11-22_1100-protien", here, False, "Did you mean 2026-11-22_1100-protein"),
         (str(here), here, False, r"contains no run\.yaml"),
-        ("x", here / "nowhere", False, "no run 'x'. `trainwiz runs list`"),
+        ("x", here / "nowhere", False, "Run 'x' not found. `trainwiz runs list`"),
         ("protein", here, True, "Did you mean 2026-11-22_1100-protein"),
-        ("", here, False, "no run ''"),
+        ("", here, False, "Run '' not found"),
     ):
         with pytest.raises(UsageError, match=said):
             find_run(name, root, whole=whole)
