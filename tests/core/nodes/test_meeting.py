@@ -315,15 +315,17 @@ def test_what_is_changed_on_the_way_is_not_done(
 
 
 def test_node_0_listens_where_it_was_told_to(tmp_path: Path, address: Address) -> None:
-    with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(host, tmp_path, address, 2, 2.0)
-        connected(address).close()
-        # The token is for the owner alone.
-        assert (tmp_path / ".meeting").stat().st_mode & 0o077 == 0
+    modes = []
+
+    def look() -> None:
+        """While node 0 waits."""
+        modes.append((tmp_path / ".meeting").stat().st_mode & 0o077)
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.2", address.meeting_port), 1.0)
-        with pytest.raises(NodeProblem):
-            first.result()
+
+    with pytest.raises(NodeProblem):
+        Meeting(tmp_path, introduce(0, 2), address, 2).gather(0.5, look, ARGUMENTS)
+    assert set(modes) == {0}, "the token is for the owner alone"
     with pytest.raises(NodeProblem, match=r"cannot listen on 192\.0\.2\.1, .* Use an address of node 0 itself"):
         Meeting(tmp_path, introduce(0, 2), Address("192.0.2.1", address.port), 2)
 
