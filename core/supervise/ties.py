@@ -194,9 +194,9 @@ class SideWork:
             step()
         except Exception as error:  # noqa: BLE001 - whatever it is, the next try may work
             problem = f"{self._failing}: {type(error).__name__}: {error}"
-        if problem is not None and problem != self.problem:
+        before, self.problem = self.problem, problem
+        if problem is not None and problem != before:
             log(problem)
-        self.problem = problem
 
 
 # The lifeline of a training process: it never outlives its launcher or its keeper.
