@@ -161,6 +161,7 @@ WANTS = {
     "list": mark("must be a list."),
     "dict": mark("must be a mapping."),
     "model": mark("must be a mapping."),
+    "literal_error": mark("must be one of {choices}."),
 }
 """What pydantic's errors mean, by the beginning of their types, with the names of its bounds."""
 
@@ -169,7 +170,7 @@ def problems_of(error: ValidationError) -> Iterator[Finding]:
     """All that is wrong with a document, such as a run.yaml that was changed by hand; `where` is the key."""
     seen: set[str] = set()
     for detail in error.errors(include_url=False):
-        path = ".".join(str(part) for part in detail["loc"])
+        path = ".".join(str(part) for part in detail["loc"] if part != "[key]")
         parent = path.rpartition(".")[0]
         if detail["type"] == "extra_forbidden":
             yield unknown_key(path)
@@ -198,7 +199,9 @@ def refused(key: str, detail: Mapping[str, Any]) -> Finding:
         near = difflib.get_close_matches(str(given), entry.values, n=1, cutoff=0.5)
         wanted = tr("must be one of {choices}.", choices=", ".join(entry.values)) + did_you_mean(near)
     elif start := next(starts, None):
-        wanted = tr(WANTS[start], **detail.get("ctx", {}))
+        bounds = detail.get("ctx", {})
+        choices = str(bounds.get("expected")).replace("'", "").replace(" or ", ", ")
+        wanted = tr(WANTS[start], choices=choices, **bounds)
     else:
         # What a validator of ours says is translated; of pydantic's own words the rest are not.
         wanted = tr("{sentence}.", sentence=str(detail["msg"]).removeprefix("Value error, ").rstrip("."))
