@@ -14,16 +14,19 @@ from collections.abc import Callable
 from itertools import starmap
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from trainwiz.core.errors import UsageError
 from trainwiz.core.telemetry import discovery
+from trainwiz.core.telemetry import target as target_module
 from trainwiz.core.telemetry.discovery import Found
 from trainwiz.core.telemetry.metrics import MetricSummary
 from trainwiz.core.telemetry.snapshot import GpuReading, HostReading, Snapshot
 from trainwiz.core.telemetry.target import Target
 from trainwiz.tui.commands.monitor import (
     choose,
+    follow,
     metric_text,
     plain_line,
     run_monitor,
@@ -184,6 +187,15 @@ def test_ctrl_c_and_a_reader_that_goes_away(runs: Path) -> None:
             process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
         assert (process.returncode, err) == (code, "")
+
+
+def test_a_line_is_said_once_while_nothing_changes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    looks = [Snapshot("tensorboard", "x", "x", status, 0.0) for status in ("running", "running", "quiet", "finished")]
+    monkeypatch.setattr(target_module, "open_source", lambda target: Mock(read_all=Mock(side_effect=looks)))
+    assert follow(Mock(), as_json=False, interval_s=0.0) == 0
+    assert capsys.readouterr().out.split() == ["running", "quiet", "finished"]
 
 
 def test_the_line_names_one_metric_and_stays_short() -> None:
