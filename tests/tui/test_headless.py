@@ -154,7 +154,7 @@ def test_plain_lines_and_events(folder: RunFolder, capsys: pytest.CaptureFixture
     assert events[0]["event"] == "status" and events[1] == {"event": "metrics", "step": 1, "loss": None}
 
 
-def test_the_last_lines_say_how_it_ended_and_how_to_go_on(folder: RunFolder) -> None:
+def test_the_last_lines_say_how_it_ended_and_how_to_go_on(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     log(folder, row(1), row(9))
 
     def last(status: RunStatus, **values: Any) -> tuple[int, dict[str, str]]:
@@ -170,9 +170,14 @@ def test_the_last_lines_say_how_it_ended_and_how_to_go_on(folder: RunFolder) -> 
     folder.final_model.mkdir()
     folder.plan_json.write_text(json.dumps({"time": {"total_low_s": 40.0, "total_high_s": 70.0}}))
     outcome = {"outcome": "finished", "step": 100, "max_steps": 100, "first_loss": 3.42, "last_loss": 2.58}
-    code, rows = last("finished", outcome=outcome, started_s=100.0, ended_s=152.0, exit=RunExit(0, None, "Finished."))
+    attempts = [Attempt(1, 20.0), Attempt(2, 100.0), Attempt(3, 140.0, because="the network was gone")]
+    values = {"started_s": 20.0, "ended_s": 152.0, "attempts": attempts}
+    code, rows = last("finished", outcome=outcome, exit=RunExit(0, None, "Finished."), **values)
     assert code == 0 and (rows["End"], rows["Time"]) == ("Finished.", "52 s (planned 40 to 70 s)")
     assert rows["Model"] == "runs/one/final_model"
+    with monkeypatch.context() as patch:
+        patch.chdir(folder.final_model)
+        assert last("failed")[1]["Log"] == str(folder.train_log)
     assert last("failed")[1]["Log"] == "runs/one/train.log"
 
     write_state(folder, RunState(status="running", heartbeat_s=1.0))

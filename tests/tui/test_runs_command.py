@@ -58,6 +58,7 @@ def test_list_and_compare(folder: RunFolder, capsys: pytest.CaptureFixture[str])
     run_compare([folder.path.name, other.path.name], as_json=False)
     out = capsys.readouterr().out
     assert "training.learning_rate" in out and "training.seed" not in out
+    assert "0.0004" in out and " - " not in next(line for line in out.splitlines() if "learning_rate" in line)
     run_compare([folder.path.name, other.path.name], as_json=True)
     assert json.loads(capsys.readouterr().out)["settings"]["training.learning_rate"] == [0.0004, 0.001]
 

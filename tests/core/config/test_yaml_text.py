@@ -1,5 +1,6 @@
 """YAML from users: small texts that stand for huge or endless values are refused at once."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,7 @@ def test_honest_aliases_and_merges_work() -> None:
     base = {"epochs": 2, "seed": 1}
     assert load_yaml(text) == {"base": base, "mine": {"epochs": 2, "seed": 3}, "again": [base, base]}
     assert parse_yaml(text, Path("mine.yaml")).values["again"] == [base, base]
+    assert load_yaml(f"[7, {'9' * 5000}]") == [7, math.inf]
 
 
 def test_the_limit_counts_what_is_written_out(monkeypatch: pytest.MonkeyPatch) -> None:

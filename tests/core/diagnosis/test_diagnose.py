@@ -241,6 +241,8 @@ def test_the_numbers_are_those_of_the_run() -> None:
     assert remedy.command == (
         "trainwiz --profile cpu-demo --model esm2-tiny --set training.max_steps=40 --micro-batch 3 --accumulation 16 --yes"
     )
+    found = Diagnosis("cuda_oom", "high", "", (), (remedy,))
+    assert found.remedy == f"{remedy.text} {remedy.command}", "state.json and the end of a run say it with its command"
     _, values = parsed(remedy.command)
     plan = plan_run(parse_choices(values).request)
     assert (plan.batch.micro_batch, plan.batch.accumulation) == (3, 16)

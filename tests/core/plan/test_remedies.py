@@ -11,7 +11,7 @@ from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.errors import Finding, Remedy
 from trainwiz.core.hardware.read import catalogue_machine
 from trainwiz.core.plan.result import Plan
-from trainwiz.core.plan.words import gib
+from trainwiz.core.plan.words import gib, not_said_twice
 from trainwiz.core.profile.store import load_profile
 from trainwiz.core.tracing.chats import ChatLook
 
@@ -135,6 +135,12 @@ def test_tight_is_a_warning_and_processes_on_a_cpu_are_refused_with_what_all_of_
     made = plan(machine(None, ram_gib=24), asked("qwen2.5-0.5b", micro=8, engine__processes=8, task="causal-lm"))
     said = re.search(r"at least ([\d.]+) GiB, .* has 24.0 GiB", finding(made, "does_not_fit").message)
     assert said is not None and float(said[1]) > 24
+
+
+def test_a_command_says_a_section_or_its_keys() -> None:
+    section, part = {"data.sources": []}, {"data.sources.0.name": "x", "seed": 1}
+    assert not_said_twice({**section, **part}, {}) == {**section, "seed": 1}
+    assert not_said_twice({**section, **part}, part) == {**section, **part}, "what is to change is said after it"
 
 
 def test_room() -> None:
