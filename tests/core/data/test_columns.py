@@ -92,7 +92,7 @@ def test_many_and_endless_names_stay_one_short_sentence(tmp_path: Path) -> None:
     names = ["y" * 40, "x" * 41, *(f"c{number}" for number in range(24))]
     path = write(tmp_path / "a.tsv", "\t".join(names) + "\n" + "\t".join("a" * 26) + "\n")
     message = _message(path, text_column="nothing", target_column="c1")
-    assert "y" * 40 + ", " + "x" * 39 + "\u2026, c0" in message and "c17, and 6 more. Set" in message
+    assert "y" * 40 + ", " + "x" * 39 + "\u2026, c0" in message and "c17 and 6 more. Set" in message
 
 
 def test_a_causal_model_is_not_given_prompts_alone_by_accident(tmp_path: Path) -> None:
