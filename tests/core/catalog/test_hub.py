@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.catalog import hub as hub_api
-from trainwiz.core.catalog.hub import ask, ask_hub, hub_token
+from trainwiz.core.catalog.hub import ask, ask_hub, hub_token, is_hub_id
 from trainwiz.core.catalog.models import resolve_model
 from trainwiz.core.config.run import DataSource, ModelSection
 from trainwiz.core.data.sources import hub_files
@@ -18,6 +18,11 @@ from trainwiz.core.errors import Finding, UsageError
 from tests.core.data.hub_stand_in import HubStandIn, hub_server
 
 DOCUMENT = {"gated": "auto", "siblings": [{"rfilename": "data/train.jsonl", "size": 2}, {"rfilename": "b"}]}
+
+
+def test_what_is_a_hub_id() -> None:
+    assert is_hub_id("agemagician/uniref50") and is_hub_id("gpt2")
+    assert not any(map(is_hub_id, ("/abs/path", "a/b/c", "./data", "../x", "a/..", "a/b..c")))
 
 
 def test_the_token_is_not_sent_to_where_the_hub_redirects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

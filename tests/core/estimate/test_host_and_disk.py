@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from trainwiz.core.estimate.host import GIB, HostNeeds, disk_needs, energy_kwh, host_ram
+from trainwiz.core.estimate.host import GIB, HostNeeds, disk_needs, energy_kwh, host_ram, loading_ratio, workers_for
 from trainwiz.core.estimate.time import Range
 
 from tests.core.estimate.test_peak import esm650
@@ -69,6 +69,14 @@ def test_on_a_cpu_the_device_memory_is_the_process() -> None:
     found = host_ram(needs)
     assert found.parts["training"] == 2 * GIB and "saving" not in found.parts and "loading" not in found.parts
     assert (found.total_bytes - found.low_bytes, found.high_bytes - found.total_bytes) == (GIB, 2 * GIB)
+
+
+def test_as_many_workers_as_load_a_step_while_the_one_before_is_computed() -> None:
+    # 2 workers take 10 s each for what is computed in 4: 20 s of loading in 4 s are 5 workers, and a tenth more.
+    for workers, wait_s, needed in ((2, 6.0, 6), (0, 6.0, 2), (0, 3.0, 1), (4, 5.0, 9)):
+        assert workers_for(loading_ratio(10.0, wait_s, workers)) == needed
+    # Of 40 micro-batches 2 x 2 are ready: the other 36 took 2 workers 6 s, so that all 40 take 13.3.
+    assert loading_ratio(10.0, 6.0, 2, 40, 2) == pytest.approx(2 * 6.0 * 40 / 36 / 4.0)
 
 
 def test_energy_by_hand() -> None:
