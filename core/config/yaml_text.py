@@ -170,12 +170,14 @@ def problems_of(error: ValidationError) -> Iterator[Finding]:
     """All that is wrong with a document, such as a run.yaml that was changed by hand; `where` is the key."""
     seen: set[str] = set()
     for detail in error.errors(include_url=False):
-        path = ".".join(str(part) for part in detail["loc"] if part != "[key]")
+        place = ".".join(str(part) for part in detail["loc"])
+        # A wrong key of a mapping is named by pydantic as "chat_columns.x.[key]".
+        path = place.removesuffix(".[key]")
         parent = path.rpartition(".")[0]
         if detail["type"] == "extra_forbidden":
             yield unknown_key(path)
             continue
-        if setting_at(path) is None and setting_at(parent) is not None:
+        if path == place and setting_at(path) is None and setting_at(parent) is not None:
             # pydantic appends the branch of a union ("text_column.str"), one error for each.
             path = parent
         if path not in seen:
@@ -200,7 +202,7 @@ def refused(key: str, detail: Mapping[str, Any]) -> Finding:
         wanted = tr("must be one of {choices}.", choices=", ".join(entry.values)) + did_you_mean(near)
     elif start := next(starts, None):
         bounds = detail.get("ctx", {})
-        choices = str(bounds.get("expected")).replace("'", "").replace(" or ", ", ")
+        choices = bounds.get("expected", "").replace("'", "").replace(" or ", ", ")
         wanted = tr(WANTS[start], choices=choices, **bounds)
     else:
         # What a validator of ours says is translated; of pydantic's own words the rest are not.

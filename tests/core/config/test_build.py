@@ -55,7 +55,10 @@ def test_all_mistakes_at_once_with_what_would_be_right() -> None:
         "data.sources.7.name": ("x", "invalid value 'x'; this entry does not exist."),
         "engine.strategy": (5, "must be"),
         "data.sources.0.text_column": ([1], "invalid value [1]; must be text."),
-        "data.sources.0.chat_columns": ({"to": "x"}, "value 'to'; must be one of context, system, history, tools."),
+        "data.sources.0.chat_columns": (
+            {"to": "x"},
+            ".to: invalid value 'to'; must be one of context, system, history, tools.",
+        ),
         "logging.report_to": ([[]], "must be"),
         # Bytes that are no text, from a header in latin-1 or the name of a file: no run.yaml could hold them.
         "data.sources.0.target_column": ("caf\udce9", "must be text"),
