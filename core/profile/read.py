@@ -91,9 +91,16 @@ def read_profile_file(path: Path) -> tuple[YamlDocument, ProfileKeys]:
     each with its line."""
     document = read_yaml(path)
     given = {key: value for key, value in document.values.items() if value is not None}
-    findings = list(_wrong_names(given.get("name"), path))
+    if "origins" in given:
+        message = tr(
+            "{file} is of a run, not a profile. Save its settings as one: trainwiz profiles save NAME OPTIONS",
+            file=path,
+        )
+        raise UsageError([Finding("bad_value", "error", "origins", message)])
+    strays = [key for key in given if (key in SECTIONS or is_settable(key)) and key not in ProfileKeys.model_fields]
+    findings = [*_wrong_names(given.get("name"), path), *_misplaced(strays)]
     try:
-        keys = ProfileKeys.model_validate(given)
+        keys = ProfileKeys.model_validate({key: value for key, value in given.items() if key not in strays})
     except ValidationError as error:
         keys = ProfileKeys()
         findings += [_wrong_key(detail) for detail in error.errors(include_url=False)]
@@ -122,6 +129,12 @@ def _wrong_key(detail: Mapping[str, Any]) -> Finding:
     known = (HardwareKeys if "." in key else ProfileKeys).model_json_schema()["properties"]
     near = difflib.get_close_matches(key.rpartition(".")[2], known, n=1, cutoff=0.5)
     return Finding("unknown_key", "error", key, tr("`{key}` is not a key of a profile.", key=key) + did_you_mean(near))
+
+
+def _misplaced(strays: list[str]) -> Iterator[Finding]:
+    if strays:
+        message = tr("settings belong under `values:`. Move there: {keys}.", keys=", ".join(strays))
+        yield Finding("unknown_key", "error", strays[0], message)
 
 
 def _wrong_names(given: Any, path: Path) -> Iterator[Finding]:

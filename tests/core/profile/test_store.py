@@ -104,6 +104,8 @@ def test_every_mistake_of_a_file_at_once_with_its_line() -> None:
     ("extends: nothing-like-it\n", "Unknown profile 'nothing-like-it'."),
     ("extends: odd\n", "profiles extend each other in a cycle (odd -> odd)"), ("name: other\n", "the file name"),
     ("values: 3\n", "values: invalid value 3; must be a mapping."),
+    ("extends: cpu-demo\nmodel: {name: x}\ntask: a\n", "odd.yaml:2: settings belong under `values:`. Move there: model, task."),
+    ("name: cpu-demo\norigins: {}\n", "odd.yaml is of a run, not a profile."), ("profile: a\n", "`profile` is not a key of a profile"),
 ])  # fmt: skip
 def test_broken_yaml_names_line_and_column(text: str, words: str) -> None:
     own("odd", text)
