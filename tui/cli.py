@@ -8,11 +8,11 @@ import re
 import shlex
 import sys
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-from trainwiz.core.errors import EXIT_FINISHED, UsageError, usage_error
+from trainwiz.core.errors import EXIT_FINISHED, UsageError, after, usage_error
 from trainwiz.core.language import LANGUAGES, chosen_language, tr, use_language
 from trainwiz.core.text import plain_text
 from trainwiz.tui.options import OPTIONS, Option, off
@@ -178,7 +178,7 @@ def read(
             rest.append(word)
             continue
         if flag not in options:
-            raise wrong_word(no_such_option(plain_text(flag), list(options), path))
+            raise wrong_word(no_such_option(plain_text(flag), options, path))
         option = options[flag]
         if option.is_flag and equals:
             raise see_help(path, tr("unexpected argument {arguments}", arguments=plain_text(word)))
@@ -205,17 +205,40 @@ def see_help(path: str, message: str) -> UsageError:
     return wrong_word(tr("{message}; see `{path} --help`.", message=message, path=path))
 
 
-def no_such_option(flag: str, flags: Sequence[str], path: str) -> str:
-    if close := difflib.get_close_matches(flag, flags, n=1):
-        return tr("`{path}` has no option {option}; did you mean {near}?", option=flag, path=path, near=close[0])
+def no_such_option(flag: str, options: Mapping[str, Option], path: str) -> str:
+    bare = flag.lstrip("-").replace("_", "-").lower()
+    close = difflib.get_close_matches(bare, [known.removeprefix("--") for known in options], n=1)
+    near = f"--{close[0]}" if bare in close else elsewhere(bare, options) or "".join(f"--{one}" for one in close)
+    if near:
+        return tr("`{path}` has no option {option}; did you mean {near}?", option=flag, path=path, near=near)
     return tr("`{path}` has no option {option}; see `{path} --help`.", option=flag, path=path)
+
+
+def elsewhere(name: str, options: Mapping[str, Option]) -> str:
+    """What is typed here for an argument of the Trainer or of a program around it; empty where there is nothing."""
+    if "--set" not in options:
+        return ""
+    from trainwiz.core.importing.trainer import meaning
+
+    flags = {option.key: option.flag for option in options.values() if option.key} | {
+        "data.sources.0.name": "--dataset"
+    }
+    for key, value in meaning(name.replace("-", "_")).items():
+        given = ",".join(value) if isinstance(value, list) else str(value).lower()
+        if key in flags:
+            return flags[key] if given == "yes" else f"{flags[key]} {given}"
+        return f"--set {key}={'VALUE' if given == 'yes' else given}"
+    return ""
 
 
 def no_such_command(wanted: str, names: Sequence[str], path: str) -> str:
     shown = repr(plain_text(wanted))
-    if close := difflib.get_close_matches(wanted, names, n=1):
-        return tr("`{path}` has no command {text}; did you mean {near}?", text=shown, path=path, near=close[0])
-    return tr("`{path}` has no command {text}. Available: {names}.", text=shown, path=path, names=", ".join(names))
+    close = [words for words in BY_WORDS if words.endswith(f" {wanted}")] if path == "trainwiz" else []
+    if close := close or difflib.get_close_matches(wanted, names, n=1):
+        near = tr(" or ").join(close)
+        return tr("`{path}` has no command {text}; did you mean {near}?", text=shown, path=path, near=near)
+    message = tr("`{path}` has no command {text}. Available: {names}.", text=shown, path=path, names=", ".join(names))
+    return message + (after(tr("To train: trainwiz --profile NAME --yes")) if path == "trainwiz" else "")
 
 
 if __name__ == "__main__":

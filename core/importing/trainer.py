@@ -269,6 +269,15 @@ def is_known(name: str) -> bool:
     return name in RULES or name in table.CANONICAL
 
 
+def meaning(name: str) -> dict[str, Any]:
+    """The keys of a run that this argument gives when it is on, with their values ("yes" where it is what follows the
+    name); empty where it gives none."""
+    setting = Setting(table.CANONICAL.get(name, name), "yes")
+    rule = RULES.get(setting.name)
+    became = rule(Imported("training_arguments", ""), setting) if callable(rule) else None
+    return dict(became) if isinstance(became, Mapping) else {}
+
+
 # All settings of one text.
 
 

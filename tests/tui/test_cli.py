@@ -64,10 +64,25 @@ def test_help_of_commands(command: tuple[str, ...], has: Any, has_not: Any, caps
     assert not [words for words in has_not if f"  {words}" in out or out.startswith(words)]
 
 
+MEANT = {
+    "--lr": "--learning-rate", "--batch_size": "--micro-batch", "--num_train_epochs": "--epochs", "--bf16": "--precision bf16",
+    "--max-seq-length": "--length", "--load_in_4bit": "--base-precision nf4", "--seed": "--set training.seed=VALUE",
+    "--gradient_checkpointing": "--checkpointing", "--lora_target_linear": "--lora-targets all-linear",
+    "--train_file": "--dataset", "--lora": "--lora-rank",
+}  # fmt: skip
+
+
 @each(
     ("arguments", "words"),
     [
         (("--micro-bacth", "3"), "did you mean --micro-batch?"),
+        # What the Trainer and programs around it call it.
+        *((("plan", flag, "3"), f"did you mean {near}?") for flag, near in MEANT.items()),
+        (("--qlora",), "see `trainwiz --help`"),
+        (("monitor", "--lr", "3"), "see `trainwiz monitor --help`"),
+        (("resume", "x"), "did you mean runs resume?"),
+        (("list",), "did you mean profiles list or runs list?"),
+        (("train",), "To train: trainwiz --profile NAME --yes"),
         (("plna",), "did you mean plan?"),
         (("profiles", "lst"), "did you mean list?"),
         (("profiles",), "needs a command: list, show"),
