@@ -207,15 +207,24 @@ class FinalChoice:
     """In outcome.json."""
 
 
-def choose_final(config: RunConfig, folder: RunFolder, retention: KeptCheckpoints, step: int) -> FinalChoice:
-    """`step` is the last one. Every process must call it, and finds the same files."""
+def choose_final(
+    config: RunConfig, folder: RunFolder, retention: KeptCheckpoints, step: int, evaluation: Mapping[str, Any]
+) -> FinalChoice:
+    """`step` is the last one, `evaluation` the one after it, which a checkpoint that was saved before it does not hold.
+    Every process must call it, and finds the same files."""
     ranking = retention.ranking if config.checkpoint.final == "best" else None
-    best = None if ranking is None else ranking.best([found.path for found in complete_checkpoints(folder)])
-    if ranking is None or best is None:
+    if ranking is None:
         return FinalChoice(None, {"step": step, "which": "last"})
-    at = step_of(best)
-    said = {"step": at, "which": "best", "metric": ranking.metric, "score": ranking.score(best)}
-    return FinalChoice(None if at == step else best, said)
+    best = ranking.best([found.path for found in complete_checkpoints(folder)])
+    last, score = numbers_finite(evaluation.get(ranking.metric)), None if best is None else ranking.score(best)
+    if last is not None and (score is None or ranking.sign * last >= ranking.sign * score):
+        best, score = None, last
+    if score is None:
+        return FinalChoice(None, {"step": step, "which": "last"})
+    at = step if best is None else step_of(best)
+    return FinalChoice(
+        None if at == step else best, {"step": at, "which": "best", "metric": ranking.metric, "score": score}
+    )
 
 
 def copy_model(checkpoint: Path, place: Path) -> None:

@@ -164,13 +164,16 @@ class StopCallback(RunCallback):
 
     Several processes share the flag at the end of each optimizer step, within evaluations and after saves, so that all stop
     at the same place. A single one drops the accumulation window under way, which the resumed run computes again. An
-    evaluation under way is left without a result; after the last step the run is finished all the same.
+    evaluation under way is left without a result; after the last step the run is finished all the same, unless that
+    evaluation decides which weights final_model has: a resumed run then evaluates first.
     """
 
     request: StopRequest
     accelerator: Accelerator
     saved: set[int]
     """Steps with a checkpoint."""
+    decides: bool = False
+    """Whether the last evaluation decides what final_model is."""
     stopped: bool = False
 
     @property
@@ -195,7 +198,13 @@ class StopCallback(RunCallback):
         if now.state.global_step < now.state.max_steps and self.agreed():
             self._stop(now)
 
-    evaluate = save = epoch_begin
+    save = epoch_begin
+
+    def evaluate(self, now: Moment) -> None:
+        if self.decides and not now.values.get("metrics") and now.state.global_step >= now.state.max_steps:
+            self._stop(now)
+        else:
+            self.epoch_begin(now)
 
     def step_end(self, now: Moment) -> None:
         self.epoch_begin(now)

@@ -100,7 +100,8 @@ class TrainingSession:
         accelerator = trainer.accelerator
         name_blocks(trainer)
         metrics = MetricsCallback(self.folder, meter, accelerator, parts.patience, config.logging.memory_every_steps)
-        stopping = StopCallback(self.stop, accelerator, trainer.saved_steps)
+        decides = config.mode.saves and config.checkpoint.final == "best" and trainer.retention.ranking is not None
+        stopping = StopCallback(self.stop, accelerator, trainer.saved_steps, decides)
         guard = LossGuard(config.recovery.on_nan, accelerator, self.folder)
         trainer.metrics_callback, trainer.stopping, trainer.loss_guard = metrics, stopping, guard
         trainer.copy_identity = identity.copy_to
@@ -112,6 +113,9 @@ class TrainingSession:
         begun = metrics.begin(self.checkpoint)
         if begun is not None:
             trainer.saved_steps.add(begun)
+            # Stopped within the evaluation that decides what final_model is.
+            args.eval_on_start = decides and begun >= args.max_steps > 0 and metrics.evaluated_step != begun
+        answered = (metrics.evaluated_step or 0) if begun is not None and args.eval_on_start else begun
         callbacks: list[TrainerCallback | None] = [
             *reporters,
             self.place,
@@ -121,7 +125,7 @@ class TrainingSession:
             parts.patience,
             stopping,
             TraceCallback(self.folder, config.mode.trace_steps, meter) if config.mode.trace_steps else None,
-            AnswersCallback(parts.questions, self.folder, meter, trainer, begun) if parts.questions else None,
+            AnswersCallback(parts.questions, self.folder, meter, trainer, answered) if parts.questions else None,
         ]
         for callback in filter(None, callbacks):
             trainer.add_callback(callback)
@@ -148,19 +152,23 @@ class TrainingSession:
         if stopping.stopped:
             self._write_outcome(trainer, metrics, "stopped", {})
             return
-        results = self._finish(config, trainer, guard)
+        results = self._finish(config, trainer, guard, metrics)
         if parts.patience is not None:
             results |= parts.patience.outcome()
         self._write_outcome(trainer, metrics, "finished", results)
 
-    def _finish(self, config: RunConfig, trainer: RunTrainer, guard: LossGuard) -> dict[str, Any]:
+    def _finish(
+        self, config: RunConfig, trainer: RunTrainer, guard: LossGuard, metrics: MetricsCallback
+    ) -> dict[str, Any]:
         """Leave final_model, where the run saves; which weights it has, for outcome.json."""
+        step = trainer.state.global_step
         phases.enter("finishing")
-        guard.refuse_final(trainer.model, trainer.state.global_step)
+        guard.refuse_final(trainer.model, step)
         self.place.check()
         if not config.mode.saves:
             return {}
-        final = choose_final(config, self.folder, trainer.retention, trainer.state.global_step)
+        evaluation = metrics.last_evaluation if metrics.evaluated_step == step else {}
+        final = choose_final(config, self.folder, trainer.retention, step, evaluation)
         save_final_model(trainer, self.folder, config, final)
         return {"final": final.said}
 

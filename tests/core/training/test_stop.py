@@ -40,7 +40,17 @@ from trainwiz.core.training.metrics import MetricsCallback, StepMeter, json_numb
 from trainwiz.core.training.process import Phases, StopRequest
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
-from tests.core.training.runs import Forked, evaluations, log_of, metrics, start, stop_when, tiny_config, write_run
+from tests.core.training.runs import (
+    Forked,
+    evaluations,
+    log_of,
+    metrics,
+    start,
+    stop_when,
+    tiny_config,
+    train,
+    write_run,
+)
 from tests.each import each
 from tests.site import FAULTS_VARIABLE
 
@@ -51,14 +61,14 @@ def test_an_evaluation_under_way_is_left_and_a_single_process_drops_a_long_windo
 ) -> None:
     config = tiny_config(
         data__validation_rows=60, batch__eval_micro_batch_size=1, batch__micro_batch_size=1,
-        batch__gradient_accumulation_steps=20, training__max_steps=8, checkpoint__every_steps=4,
+        batch__gradient_accumulation_steps=20, training__max_steps=8, checkpoint__every_steps=4, checkpoint__final="best",
     )  # fmt: skip
     folder = write_run(tmp_path / "one", config)
     run = RunFolder(folder)
 
-    def evaluates() -> bool:
+    def evaluates(step: int = 4) -> bool:
         phase = read_phase(run)
-        return phase is not None and (phase.phase, phase.step) == ("evaluating", 4)
+        return phase is not None and (phase.phase, phase.step) == ("evaluating", step)
 
     def stopped(due: Callable[[], bool], *resume: str) -> tuple[str, int, str]:
         outcome = stop_when(folder, start(folder, config, *resume), due)
@@ -72,6 +82,14 @@ def test_an_evaluation_under_way_is_left_and_a_single_process_drops_a_long_windo
     monkeypatch.setenv(FAULTS_VARIABLE, "slow@6:seconds=2")
     found = stopped(lambda: "slow at step 6" in log_of(folder), "--resume", "checkpoint-4")
     assert found == ("stopped", 5, "checkpoint-5")
+    # The evaluation after the last step decides what final_model is: a resumed run does it first.
+    monkeypatch.setenv(FAULTS_VARIABLE, "slow@8:during=evaluation:seconds=1")
+    assert stopped(lambda: evaluates(8), "--resume", "checkpoint-5") == ("stopped", 8, "checkpoint-8")
+    monkeypatch.delenv(FAULTS_VARIABLE)
+    assert evaluations(folder) == []
+    final = train(folder, config, "--resume", "checkpoint-8")["final"]
+    (evaluated,) = evaluations(folder)
+    assert final == {"step": 8, "which": "best", "metric": "eval_loss", "score": evaluated["eval_loss"]}
 
 
 @pytest.mark.real
