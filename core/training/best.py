@@ -207,12 +207,17 @@ class FinalChoice:
     """In outcome.json."""
 
 
+def final_ranking(config: RunConfig, retention: KeptCheckpoints) -> Ranking | None:
+    """By what final_model is chosen; None: it has the last weights, or there is none."""
+    return retention.ranking if config.mode.saves and config.checkpoint.final == "best" else None
+
+
 def choose_final(
     config: RunConfig, folder: RunFolder, retention: KeptCheckpoints, step: int, evaluation: Mapping[str, Any]
 ) -> FinalChoice:
     """`step` is the last one, `evaluation` the one after it, which a checkpoint that was saved before it does not hold.
     Every process must call it, and finds the same files."""
-    ranking = retention.ranking if config.checkpoint.final == "best" else None
+    ranking = final_ranking(config, retention)
     if ranking is None:
         return FinalChoice(None, {"step": step, "which": "last"})
     best = ranking.best([found.path for found in complete_checkpoints(folder)])

@@ -36,7 +36,7 @@ from trainwiz.core.run.identity import (
     settings_now,
 )
 from trainwiz.core.text import numbers_finite
-from trainwiz.core.training.best import choose_final
+from trainwiz.core.training.best import choose_final, final_ranking
 from trainwiz.core.training.callbacks import (
     EngineCallback,
     LossGuard,
@@ -100,7 +100,7 @@ class TrainingSession:
         accelerator = trainer.accelerator
         name_blocks(trainer)
         metrics = MetricsCallback(self.folder, meter, accelerator, parts.patience, config.logging.memory_every_steps)
-        decides = config.mode.saves and config.checkpoint.final == "best" and trainer.retention.ranking is not None
+        decides = final_ranking(config, trainer.retention) is not None
         stopping = StopCallback(self.stop, accelerator, trainer.saved_steps, decides)
         guard = LossGuard(config.recovery.on_nan, accelerator, self.folder)
         trainer.metrics_callback, trainer.stopping, trainer.loss_guard = metrics, stopping, guard
@@ -110,12 +110,12 @@ class TrainingSession:
             trainer.saver = CheckpointSaver(
                 self.folder, accelerator, retention, wait_s=wait_s, stop_requested=trainer.stop_requested
             )
-        begun = metrics.begin(self.checkpoint)
+        begun = answered = metrics.begin(self.checkpoint)
         if begun is not None:
             trainer.saved_steps.add(begun)
-            # Stopped within the evaluation that decides what final_model is.
-            args.eval_on_start = decides and begun >= args.max_steps > 0 and metrics.evaluated_step != begun
-        answered = (metrics.evaluated_step or 0) if begun is not None and args.eval_on_start else begun
+        if begun is not None and decides and begun >= args.max_steps > 0 and metrics.evaluated_step != begun:
+            # It was stopped within that evaluation.
+            args.eval_on_start, answered = True, metrics.evaluated_step or 0
         callbacks: list[TrainerCallback | None] = [
             *reporters,
             self.place,
@@ -152,10 +152,8 @@ class TrainingSession:
         if stopping.stopped:
             self._write_outcome(trainer, metrics, "stopped", {})
             return
-        results = self._finish(config, trainer, guard, metrics)
-        if parts.patience is not None:
-            results |= parts.patience.outcome()
-        self._write_outcome(trainer, metrics, "finished", results)
+        early = {} if parts.patience is None else parts.patience.outcome()
+        self._write_outcome(trainer, metrics, "finished", {**self._finish(config, trainer, guard, metrics), **early})
 
     def _finish(
         self, config: RunConfig, trainer: RunTrainer, guard: LossGuard, metrics: MetricsCallback
