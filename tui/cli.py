@@ -178,7 +178,8 @@ def read(
             rest.append(word)
             continue
         if flag not in options:
-            raise wrong_word(no_such_option(plain_text(flag), options, path))
+            follows = value if equals else left[0] if left and left[0][:1] != "-" else "yes"
+            raise wrong_word(no_such_option(plain_text(flag), follows, options, path))
         option = options[flag]
         if option.is_flag and equals:
             raise see_help(path, tr("unexpected argument {arguments}", arguments=plain_text(word)))
@@ -205,30 +206,29 @@ def see_help(path: str, message: str) -> UsageError:
     return wrong_word(tr("{message}; see `{path} --help`.", message=message, path=path))
 
 
-def no_such_option(flag: str, options: Mapping[str, Option], path: str) -> str:
+def no_such_option(flag: str, value: str, options: Mapping[str, Option], path: str) -> str:
     bare = flag.lstrip("-").replace("_", "-").lower()
-    close = difflib.get_close_matches(bare, [known.removeprefix("--") for known in options], n=1)
-    near = f"--{close[0]}" if bare in close else elsewhere(bare, options) or "".join(f"--{one}" for one in close)
+    near = f"--{bare}" if f"--{bare}" in options else elsewhere(bare.replace("-", "_"), value, options)
+    if near is None:
+        close = difflib.get_close_matches(bare, [known.removeprefix("--") for known in options], n=1)
+        near = "".join(f"--{one}" for one in close)
     if near:
         return tr("`{path}` has no option {option}; did you mean {near}?", option=flag, path=path, near=near)
     return tr("`{path}` has no option {option}; see `{path} --help`.", option=flag, path=path)
 
 
-def elsewhere(name: str, options: Mapping[str, Option]) -> str:
-    """What is typed here for an argument of the Trainer or of a program around it; empty where there is nothing."""
-    if "--set" not in options:
-        return ""
-    from trainwiz.core.importing.trainer import meaning
+def elsewhere(name: str, value: str, options: Mapping[str, Option]) -> str | None:
+    """What is typed here for an argument of the Trainer or of a program around it, empty where there is nothing; None for
+    any other word."""
+    from trainwiz.core.importing.trainer import is_known, meaning
 
-    flags = {option.key: option.flag for option in options.values() if option.key} | {
-        "data.sources.0.name": "--dataset"
-    }
-    for key, value in meaning(name.replace("-", "_")).items():
-        given = ",".join(value) if isinstance(value, list) else str(value).lower()
-        if key in flags:
-            return flags[key] if given == "yes" else f"{flags[key]} {given}"
-        return f"--set {key}={'VALUE' if given == 'yes' else given}"
-    return ""
+    if not is_known(name) or "--set" not in options:
+        return None
+    key, given = meaning(name, value)
+    flags = {option.key: option.flag for option in options.values()} | {"data.sources.0.name": "--dataset"}
+    if key in flags:
+        return f"{flags[key]} {given}".strip()
+    return f"--set {key}={given or 'VALUE'}" if key else ""
 
 
 def no_such_command(wanted: str, names: Sequence[str], path: str) -> str:

@@ -269,13 +269,19 @@ def is_known(name: str) -> bool:
     return name in RULES or name in table.CANONICAL
 
 
-def meaning(name: str) -> dict[str, Any]:
-    """The keys of a run that this argument gives when it is on, with their values ("yes" where it is what follows the
-    name); empty where it gives none."""
-    setting = Setting(table.CANONICAL.get(name, name), "yes")
+def meaning(name: str, value: str) -> tuple[str, str]:
+    """The key of a run that this argument sets, with what the value is called there, or "" where it is the same; two empty
+    texts where it sets none."""
+    setting = Setting(table.CANONICAL.get(name, name), value)
     rule = RULES.get(setting.name)
-    became = rule(Imported("training_arguments", ""), setting) if callable(rule) else None
-    return dict(became) if isinstance(became, Mapping) else {}
+    try:
+        became = rule(Imported("training_arguments", ""), setting) if callable(rule) else None
+    except WrongValue:
+        return "", ""
+    for key, means in became.items() if isinstance(became, Mapping) else ():
+        given = ",".join(map(str, means)) if isinstance(means, list) else str(means).lower()
+        return key, "" if value.lower() in given.lower() else given
+    return "", ""
 
 
 # All settings of one text.

@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 from trainwiz.core.config.keys import is_settable
+from trainwiz.core.importing.names import CANONICAL
+from trainwiz.core.importing.trainer import RULES
 from trainwiz.tui.choices import Choices, parse_choices
-from trainwiz.tui.cli import main, parsed, speak
+from trainwiz.tui.cli import main, no_such_option, parsed, speak
 from trainwiz.tui.options import OPTIONS, SAVE_OPTIONS
 from trainwiz.tui.subcommands import COMMANDS
 
@@ -65,11 +67,22 @@ def test_help_of_commands(command: tuple[str, ...], has: Any, has_not: Any, caps
 
 
 MEANT = {
-    "--lr": "--learning-rate", "--batch_size": "--micro-batch", "--num_train_epochs": "--epochs", "--bf16": "--precision bf16",
-    "--max-seq-length": "--length", "--load_in_4bit": "--base-precision nf4", "--seed": "--set training.seed=VALUE",
-    "--gradient_checkpointing": "--checkpointing", "--lora_target_linear": "--lora-targets all-linear",
-    "--train_file": "--dataset", "--lora": "--lora-rank",
+    "--lr 3": "--learning-rate", "--batch_size=4": "--micro-batch", "--num_train_epochs 3": "--epochs",
+    "--bf16": "--precision bf16", "--bf16 True --yes": "--precision bf16", "--mixed_precision fp16": "--precision",
+    "--max-seq-length 9": "--length", "--load_in_4bit --yes": "--base-precision nf4",
+    "--seed 3": "--set training.seed=VALUE", "--gradient_checkpointing true": "--checkpointing",
+    "--lora_target_linear true": "--lora-targets all-linear", "--train_file a": "--dataset", "--lora": "--lora-rank",
+    "--attn_implementation sdpa": "--attention",
 }  # fmt: skip
+
+
+def test_every_name_that_an_import_knows_has_an_answer_as_an_option() -> None:
+    options = {option.flag: option for option in OPTIONS}
+    for value in ("yes", "no", "3", "{x: [", ""):
+        answers = {name: no_such_option(f"--{name}", value, options, "trainwiz") for name in {*RULES, *CANONICAL}}
+        keys = {name: answer.split("--set ")[1].split("=")[0] for name, answer in answers.items() if "--set " in answer}
+        assert [name for name, key in keys.items() if not is_settable(key)] == []
+        assert [name for name, answer in answers.items() if "yes" in answer.lower() or "{" in answer] == []
 
 
 @each(
@@ -77,7 +90,8 @@ MEANT = {
     [
         (("--micro-bacth", "3"), "did you mean --micro-batch?"),
         # What the Trainer and programs around it call it.
-        *((("plan", flag, "3"), f"did you mean {near}?") for flag, near in MEANT.items()),
+        *((("plan", *words.split()), f"did you mean {near}?") for words, near in MEANT.items()),
+        (("--wandb_watch", "x"), "see `trainwiz --help`"),
         (("--qlora",), "see `trainwiz --help`"),
         (("monitor", "--lr", "3"), "see `trainwiz monitor --help`"),
         (("resume", "x"), "did you mean runs resume?"),
